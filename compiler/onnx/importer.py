@@ -84,6 +84,11 @@ def import_model(
     return import_file(replace(file, held={**file.held, **(held or {})}), shapes or {}).graph
 
 
+def import_body(model: onnx.ModelProto) -> Graph:
+    """A body of a model that was read, and so checked, with that model; errors as there."""
+    return _Importer(ModelFile(model, None, model.graph.name or "model"), {}, {}).graph()
+
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -329,7 +334,7 @@ class _Importer:
         if not node.is_onnx("Loop"):
             return inferred
         around = BodySurroundings(self.tensors, self.values, tuple(self.opsets.items()))
-        return {**inferred, **loop_outputs(node, around, import_model)}
+        return {**inferred, **loop_outputs(node, around, import_body)}
 
     def take(self, node: Node) -> None:
         """Read a node of an expansion."""

@@ -31,7 +31,7 @@ from tilesmith.compiler.onnx.bodies import (
     loop_body,
     opened_body,
 )
-from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.onnx.importer import import_body
 from tilesmith.compiler.rewriting.recurrent import OPERATORS, taken_apart
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass
@@ -94,7 +94,7 @@ class OpenBodies(RulePass):
             results: dtype of each of its outputs.
         """
         body = node.attribute(name)
-        opened = opened_body(body, given, results, _around(rewriter), import_model)
+        opened = opened_body(body, given, results, _around(rewriter), import_body)
         return None if opened is None else self.lowered(opened)
 
     def lowered(self, body: Opened) -> Opened | None:
@@ -174,7 +174,7 @@ def _branches(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | 
 def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:
     limit, condition = node.input(0), node.input(1)
     states = [rewriter.info(name) for name in node.inputs[2:]]
-    body = loop_body(node, _around(rewriter), import_model)
+    body = loop_body(node, _around(rewriter), import_body)
     if body is None or not keeps_shapes(body, 1, states):
         return None
     first = rewriter.constant(condition) if condition else np.array(True)

@@ -1,6 +1,7 @@
 """Fallback: a model runs although its target lacks some of its operators."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilesmith.codegen.programs.structures import space_of
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Graph, Node, attributes_of
@@ -8,6 +9,7 @@ from tilesmith.compiler.host.nodes import REFERENCE
 from tilesmith.compiler.numerics.precision import in_precision
 from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import ConfigError, ModelError
 from tilesmith.search_space.workloads.scheduler import is_scheduled, scheduler_of
 from tilesmith.search_space.workloads.workload import Workload
@@ -30,13 +32,19 @@ def unscheduled(graph: Graph, target: Target) -> frozenset[Workload]:
             workloads.add(workload)
             continue
         try:
-            scheduler_of(workload, target).default(workload, target)
+            _default(workload, target)
         except ConfigError as error:
             raise ModelError(
                 f"'{workload}' of model '{graph.title}' does not fit target '{target.name}': "
                 f"{error}"
             ) from error
     return frozenset(workloads)
+
+
+@lru_cache(maxsize=1024)
+def _default(workload: Workload, target: Target) -> Config:
+    """The scheduler's own; bodies of loops and branches ask for the same ones again and again."""
+    return scheduler_of(workload, target).default(workload, target)
 
 
 @dataclass(frozen=True)

@@ -81,12 +81,16 @@ def announce(step: Pass, before: Graph, after: Graph) -> None:
 
 def apply(graph: Graph, passes: Sequence[Pass]) -> Graph:
     """Run passes in order; what observers raise ends the run."""
+    logged, watched = _LOG.isEnabledFor(logging.DEBUG), bool(_observers.get())
     for step in passes:
-        before, begun = graph, time.perf_counter()
-        graph = kept_sources(graph, step.run(graph))
-        if graph is not before and _LOG.isEnabledFor(logging.DEBUG):
+        before, begun = graph, time.perf_counter() if logged else 0.0
+        graph = step.run(graph)
+        if graph is not before:
+            graph = kept_sources(before, graph)
+        if graph is not before and logged:
             took = (time.perf_counter() - begun) * 1e3
             nodes = len(before.nodes), len(graph.nodes)
             _LOG.debug("pass %s: %d -> %d nodes, %.1f ms", step.name, *nodes, took)
-        announce(step, before, graph)
+        if watched:
+            announce(step, before, graph)
     return graph

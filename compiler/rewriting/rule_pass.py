@@ -51,8 +51,10 @@ class RulePass(Pass):
         cls._rules = {**cls._rules, **own}
 
     def run(self, graph: Graph) -> Graph:
-        rewriter = Rewriter(graph)
         asks_all = type(self).visit is not RulePass.visit
+        if not asks_all and not any(node.signature in self._rules for node in graph.nodes):
+            return graph
+        rewriter = Rewriter(graph)
         for node in rewriter.nodes() if self.revisits else graph.nodes:
             alive = self.revisits or not rewriter.changed or rewriter.alive(node)
             if alive and (asks_all or node.signature in self._rules):

@@ -18,7 +18,7 @@ workload back.
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Protocol
 
 from tilesmith.search_space.expressions.dtypes import check_dtype
@@ -59,6 +59,16 @@ def signature_of(operator: str) -> Signature:
     """The signature of an operator; `WorkloadError` if there is none."""
     signature: Signature = operators[operator]()
     return signature
+
+
+@lru_cache(maxsize=4096)
+def _check(workload: "Workload") -> None:
+    """Whether its parameters agree, once for equal workloads: layers of a model repeat them.
+
+    Raises:
+        WorkloadError: as `Signature.check`.
+    """
+    signature_of(workload.operator).check(workload)
 
 
 @dataclass(frozen=True)
@@ -122,7 +132,7 @@ class Workload:
             )
         signature.result_dtype(workload)
         if not workload.sizes:
-            signature.check(workload)
+            _check(workload)
         return workload
 
     @classmethod
