@@ -134,6 +134,7 @@ def compile(
     database: Named = BY_DEFAULT,
     *,
     require_tuned: bool = False,
+    tune: str | None = None,
     **asked: Unpack[Asked],
 ) -> "Executable | VaryingExecutable":
     """Compile a model with the best schedules of a database.
@@ -147,6 +148,9 @@ def compile(
         database: None compiles everything with defaults; left out: `TILESMITH_DATABASE`, else
             `tuning.db` where it lies in the current directory.
         require_tuned: refuse any schedule that is not the workload's own.
+        tune: "background" has the model tuned by another process while it is used, and exchanged
+            for what is faster between calls (docs/first-use.md); "never" does not. Left out: what
+            `TILESMITH_TUNE` says, if anything.
         asked: `threads`, `precision`, `calibration`, `shapes`, `settings`, `updates`, as `tune`.
             With ranges in `shapes`, what comes back runs inputs of every size in them, and compiles
             nothing when it does.
@@ -155,11 +159,13 @@ def compile(
         InputError: model, target or database are wrong; `require_tuned` and something is not tuned.
         CodegenError: a schedule could not be turned into code.
     """
+    from tilesmith.jobs.background import tuning_of
     from tilesmith.jobs.compilation.compiling import build_executable
     from tilesmith.jobs.subjects.subject import remember
 
-    request = Request(model, target, here(database), **asked)
-    executable = build_executable(request.resolved(), require_tuned)
+    tuning = tuning_of(tune, database)
+    resolved = Request(model, target, tuning.known, **asked).resolved()
+    executable = tuning.followed(build_executable(resolved, require_tuned), resolved)
     remember(executable, model)
     return executable
 

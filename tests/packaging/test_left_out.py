@@ -28,6 +28,7 @@ SAMPLES = {
     "capabilities/dashboard": "test_tally.py",
     "capabilities/exploration": "test_correction.py",
     "capabilities/fault_finding": "test_local_bytes.py",
+    "capabilities/first_use": "test_exchange.py",
     "capabilities/fleet": "test_lost_cluster.py",
     "capabilities/packs": "test_pack_files.py",
     "capabilities/planning": "test_architectures.py",
@@ -52,10 +53,11 @@ OTHERS = {
 
 API = {
     "capabilities/exploration": "sweep",
+    "capabilities/first_use": "compile('model.onnx', tune='background')",
     "capabilities/pytorch": "from_torch",
     "capabilities/stablehlo": "from_jax",
 }
-"""A name of the Python API that is refused, where no command line asks for it."""
+"""A name of the Python API, or a call, that is refused, where no command line asks for it."""
 
 FRONT_DOOR = ("tilesmith", "tilesmith.torch_backend")
 

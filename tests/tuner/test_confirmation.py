@@ -105,7 +105,7 @@ def test_a_form_that_does_not_run_is_the_slower_one() -> None:
 
     broken = Broken([-0.1])
     assert KERNELS[0] in confirmed(broken, KERNELS, never).reverted
-    assert versus(broken, broken.untuned(), {}).is_faster
+    assert versus(lambda: broken.measure([broken.untuned(), {}])).is_faster
 
 
 TASKS = [TuningTask(Workload.parse(f"matmul m={m} n=64 k=48")) for m in (16, 512, 32)]

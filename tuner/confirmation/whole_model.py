@@ -23,6 +23,7 @@ from functools import partial
 import numpy as np
 
 from tilesmith.records.trials.counting import TIMED_IN_MODEL
+from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.results.model_evaluator import Choices, ModelEvaluator, Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
@@ -67,7 +68,7 @@ def confirmed(
     if not changed:
         return NOTHING
     is_over(0)  # this one is made whatever is left of the time
-    first = versus(evaluator, {}, usual, is_late)
+    first = versus(partial(evaluator.measure, [{}, usual]), is_late)
     comparison = InPlace({}, first.first_s, first.first_s, 1, untuned_s=first.second_s)
     if not first.is_slower:
         return comparison
@@ -76,7 +77,7 @@ def confirmed(
     while groups and not is_over(compared):
         group = groups.pop(0)
         tried = {workload: c for workload, c in choices.items() if workload not in group}
-        result = versus(evaluator, tried, choices, is_late)
+        result = versus(partial(evaluator.measure, [tried, choices]), is_late)
         compared += 1
         if result.is_faster:
             choices, seconds = tried, result.first_s
@@ -128,16 +129,17 @@ class Versus:
 
 
 def versus(
-    evaluator: ModelEvaluator,
-    first: Choices,
-    second: Choices,
-    is_late: Callable[[], bool] = in_time,
+    measure: Callable[[], Sequence[MeasureResult]], is_late: Callable[[], bool] = in_time
 ) -> Versus:
     """Run a model in two forms, again and again until it is clear which is faster, or `_LOOKS`
-    times, or until it is late."""
+    times, or until it is late.
+
+    Args:
+        measure: runs both in turns, as often each.
+    """
     taken: tuple[list[float], list[float]] = ([], [])
     for _ in range(_LOOKS):
-        results = evaluator.measure([first, second])
+        results = measure()
         if any(result.latency is None for result in results):
             return Versus((), *(result.latency for result in results))
         for samples, result in zip(taken, results, strict=True):

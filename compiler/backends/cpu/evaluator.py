@@ -5,8 +5,8 @@ alone are told apart inside the model, layout conversions and neighbours' caches
 """
 
 import statistics
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from tilesmith.compiler.driver.build import compile_kernels
 from tilesmith.compiler.graph.graph import Graph, TensorInfo
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.runtime.profiling import kernel_times
+from tilesmith.compiler.runtime.turns import in_turns, rounds_of
 from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.settlement import Settled, settle
 from tilesmith.search_space.expressions.dtypes import to_numpy
@@ -33,8 +34,6 @@ _KEPT = 2
 """Executables kept built: the incumbent and its rival."""
 _LOOKS = 5
 """Runs of the untuned model that kernels are looked at in."""
-_RUNS_S, _MOST_RUNS = 1.0, 101
-"""Seconds that a comparison takes, where it has neither too few runs nor too many."""
 
 Settlement = tuple[tuple[object, ...], ...]
 
@@ -128,24 +127,10 @@ class GraphEvaluator:
         settled = [self._settled(choices) for choices in alternatives]
         wanted = {_key(graph): graph for graph in settled}
         models = {key: self._executable(key, graph) for key, graph in wanted.items()}
-        samples: dict[Settlement, list[float]] = {key: [] for key in models}
-        for _ in range(self._rounds(models.values())):
-            for key, model in models.items():
-                model.run(self._inputs)  # the other has filled the caches
-                start = time.perf_counter()
-                model.run(self._inputs)
-                samples[key].append(time.perf_counter() - start)
-        return [MeasureResult("ok", "hardware", tuple(samples[_key(graph)])) for graph in settled]
-
-    def _rounds(self, models: Collection[Executable]) -> int:
-        """How many turns: quick models take more, until they take some time together."""
-        if len(models) < 2:
-            return 1
-        start = time.perf_counter()
-        for model in models:
-            model.run(self._inputs)
-            model.run(self._inputs)
-        return max(self._runs, min(_MOST_RUNS, int(_RUNS_S / (time.perf_counter() - start))))
+        runs = [partial(model.run, self._inputs) for model in models.values()]
+        rounds = rounds_of(runs, self._runs) if len(runs) > 1 else 1
+        samples = dict(zip(models, in_turns(runs, rounds), strict=True))
+        return [MeasureResult("ok", "hardware", samples[_key(graph)]) for graph in settled]
 
     def _settled(self, choices: Mapping[Workload, Config]) -> Settled:
         """What choices come to; remembered until records are looked at anew (`shown`)."""

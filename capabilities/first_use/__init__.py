@@ -1,0 +1,1 @@
+"""Models tuned while they are used (see README.md)."""

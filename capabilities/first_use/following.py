@@ -1,0 +1,243 @@
+"""The user's process: it has models tuned by another, and exchanges them when that is done.
+
+One thread for the process, which sleeps but for a look at a few small files a second: it writes
+orders, sees to it that there is a tuner, and takes artifacts that tuners have written, whose
+weights stay in their file. Nothing is tuned or compiled here. Invariants: nothing of this raises in
+the user's calls or keeps the process alive; whatever goes wrong is one warning, and the model stays
+as it is; a process that was forked from this one follows nothing.
+"""
+
+import atexit
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilesmith.capabilities.first_use.exchange import Exchanged, exchanged
+from tilesmith.capabilities.first_use.orders import (
+    OrderFolder,
+    digest_of,
+    has_tuner,
+    made_private,
+    orders_folder,
+)
+from tilesmith.capabilities.first_use.writing import ordered
+from tilesmith.compiler.varying.executable import load
+from tilesmith.jobs.background import VARIABLE
+from tilesmith.jobs.notices import LOG
+from tilesmith.search_space.support.errors import JobError
+
+if TYPE_CHECKING:
+    from tilesmith.jobs.background import M
+    from tilesmith.jobs.requests.request import Resolved
+
+_LOOK_S = 0.5
+"""Seconds between two looks at what tuners have written."""
+_STARTS = 3
+"""Tuners that a process starts at most, the first one included, when they crash."""
+_OFF = "'%s' is not tuned any further, and stays as it is: %s"
+
+
+@dataclass(eq=False)
+class _Followed:
+    """A model of this process that is tuned.
+
+    Attributes:
+        model: what is exchanged; it is not kept alive.
+        order: writes its order, the first time; None when that is done.
+        folder, owner: its order's, and the file that says that this process runs it.
+        version: of the artifact that it runs.
+    """
+
+    model: "weakref.ref[Exchanged]"
+    title: str
+    order: Callable[[], OrderFolder] | None
+    folder: OrderFolder | None = None
+    owner: Path | None = None
+    version: int = 0
+
+    def disown(self) -> None:
+        """This process no longer needs the order."""
+        if self.owner is not None:
+            with suppress(OSError):
+                self.owner.unlink(missing_ok=True)
+            self.owner = None
+
+
+class Follower:
+    """Follows all models of a process; see the module's docstring.
+
+    Args:
+        root: the folder of orders; None: this user's.
+        start: starts a tuner for a folder.
+    """
+
+    def __init__(
+        self,
+        root: Path | None = None,
+        start: "Callable[[Path], subprocess.Popen[bytes]] | None" = None,
+    ) -> None:
+        self._given, self._start = root, start or started
+        self._followed: list[_Followed] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    @property
+    def root(self) -> Path:
+        return orders_folder() if self._given is None else self._given
+
+    def follow(self, executable: "M", asked: "Resolved", database: str) -> "M":
+        """As `BackgroundTuner.followed`."""
+        model = exchanged(executable)
+
+        def order() -> OrderFolder:
+            made_private(self.root)
+            return ordered(self.root, asked, executable, database)
+
+        self.add(_Followed(weakref.ref(model), model.title, order))
+        return model  # type: ignore[return-value]
+
+    def add(self, followed: _Followed) -> None:
+        """Follow one more model; the thread is started with the first."""
+        with self._lock:
+            self._followed.append(followed)
+            if self._thread is None:
+                self._thread = self.watching()
+
+    def watching(self) -> threading.Thread:
+        """The thread that looks again and again, which is started."""
+        thread = threading.Thread(target=self._watch, name="tilesmith-first-use", daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        """Follow nothing any more: the tuner sees that, and ends."""
+        self._ended.set()
+        with self._lock:
+            for followed in self._followed:
+                followed.disown()
+            self._followed.clear()
+
+    # -- the thread -----------------------------------------------------------------------------
+    def _watch(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            self.look()
+            with self._lock:
+                if not self._followed:
+                    self._thread = None
+                    return
+
+    def look(self) -> None:
+        """See what there is to do for each model, once."""
+        for followed in list(self._followed):
+            try:
+                goes_on = self._step(followed)
+            except Exception as error:  # whatever it is, the user's program goes on
+                LOG.warning(_OFF, followed.title, error)
+                goes_on = False
+            if not goes_on:
+                followed.disown()
+                with self._lock, suppress(ValueError):
+                    self._followed.remove(followed)
+
+    def _step(self, followed: _Followed) -> bool:
+        """One look at one model; whether there is more to come."""
+        model = followed.model()
+        if model is None:
+            return False
+        if followed.order is not None:
+            followed.folder, order = followed.order(), followed.order
+            followed.order = None if followed.folder.order is not None else order
+        folder = followed.folder
+        assert folder is not None
+        if followed.owner is None:
+            followed.owner = folder.own(digest_of(model.recipe))
+        state = folder.state
+        if state.version > followed.version:
+            self._exchange(followed, model, folder, state.version)
+        if state.ended:
+            if state.failed:
+                LOG.warning(_OFF, followed.title, state.ended)
+            return False
+        self._see_to_tuner()
+        return True
+
+    def _exchange(
+        self, followed: _Followed, model: Exchanged, folder: OrderFolder, version: int
+    ) -> None:
+        better = load(folder.artifact(version))
+        model.exchange(better)  # type: ignore[arg-type]  # which refuses another kind
+        followed.version = version
+        followed.owner = folder.own(digest_of(better.recipe))
+        LOG.info("'%s' runs with better schedules from now on", followed.title)
+
+    def _see_to_tuner(self) -> None:
+        """Have a tuner at work, whoever started it."""
+        process = self._process
+        if process is not None:
+            code = process.poll()
+            if code is None:
+                return
+            self._process = None
+            if code and self._starts >= _STARTS:
+                raise JobError(
+                    f"the tuner ended {_STARTS} times, the last time by {_how(code)}; "
+                    f"'{self.root / 'tuner.log'}' tells more"
+                )
+        if not has_tuner(self.root):
+            self._starts += 1
+            self._process = self._start(self.root)
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+
+def started(root: Path) -> "subprocess.Popen[bytes]":
+    """A tuner for a folder of orders: a fresh interpreter, of its own session, so that no signal
+    of a terminal reaches it.
+
+    Raises:
+        JobError: there is no interpreter to start.
+    """
+    if not sys.executable:
+        raise JobError("this program embeds Python, and no interpreter can be started for tuning")
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    with (root / "tuner.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tilesmith.capabilities.first_use.tuner", str(root)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**environment, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+
+
+_follower = Follower()
+
+
+def follow(executable: "M", asked: "Resolved", database: str) -> "M":
+    """As `BackgroundTuner.followed`."""
+    return _follower.follow(executable, asked, database)
+
+
+def _forget() -> None:
+    """In a process forked from this one: what is followed is its parent's."""
+    global _follower
+    _follower = Follower()
+
+
+atexit.register(lambda: _follower.close())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,171 @@
+"""One round of an order: a tuning job of some seconds, and an exchange if the model is faster then.
+
+    tune -> compile with what is on record now -> run beside what runs now, in turns -> artifact
+
+The job is one like any other: `tilesmith db jobs` lists it, the database keeps every trial, and the
+next process compiles with what it found. Rounds become longer; the order is ended after `_IDLE` of
+them without a gain. Invariant: an artifact is written only if the whole model, run in turns with
+what its processes run now, is beyond doubt faster (`Versus.is_faster`); where it is slower, the
+schedules that run now are recorded as those of the model.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from tilesmith.capabilities.first_use.orders import OrderFolder, OrderState, TuningOrder, digest_of
+from tilesmith.capabilities.first_use.writing import digest_of_file
+from tilesmith.compiler.recipe.program import kernels_of
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.compiler.runtime.turns import in_turns, rounds_of
+from tilesmith.compiler.varying.executable import VaryingExecutable, load
+from tilesmith.jobs.background import is_there
+from tilesmith.jobs.compilation.compiling import (
+    at_one_size,
+    build_executable,
+    parts_of,
+    random_inputs,
+)
+from tilesmith.jobs.compilation.in_model import keep
+from tilesmith.jobs.requests.request import TuneRequest
+from tilesmith.jobs.tuning.ending import JobStopped
+from tilesmith.jobs.tuning.job import run_job, tuning_job
+from tilesmith.jobs.tuning.tune_reports import TuneReport
+from tilesmith.records.database import Database
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.support.errors import ModelError, TilesmithError
+from tilesmith.tuner.confirmation.whole_model import Versus, versus
+from tilesmith.tuner.tasks.cancel import CancelToken
+
+_LOG = logging.getLogger("tilesmith.first_use")
+
+_FIRST_S, _LONGEST_S = 15.0, 120.0
+"""Seconds of the first round, which are doubled from round to round, and of the longest."""
+_IDLE = 2
+"""Rounds without a gain after which none is expected."""
+_MOST_S = 1800.0
+"""Seconds of all rounds together."""
+_TURNS = 5
+
+Compiled = Executable | VaryingExecutable
+Search = Callable[[TuningOrder, float, int, CancelToken], TuneReport]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a round works with.
+
+    Attributes:
+        search: a tuning job of some seconds.
+        clock: tells seconds when models are run in turns.
+    """
+
+    search: Search
+    clock: Callable[[], float] = time.perf_counter
+
+
+def searched(order: TuningOrder, seconds: float, seed: int, token: CancelToken) -> TuneReport:
+    """A tuning job of so many seconds; errors as `run_job`."""
+    asked = order.resolved()
+    request = TuneRequest(
+        order.model, asked.target, asked.database, asked.shapes, threads=asked.threads,
+        precision=asked.precision, updates=asked.updates, time_limit=seconds, seed=seed,
+        measure=order.measure,
+    )  # fmt: skip
+    return run_job(tuning_job(request, time.monotonic()), cancel=token)
+
+
+TOOLS = Tools(searched)
+
+
+def another(folder: OrderFolder, token: CancelToken, tools: Tools = TOOLS) -> None:
+    """One more round of an order; what prevents it ends the order.
+
+    Raises:
+        InputError, JobError: the order's folder cannot be written.
+    """
+    order, state = folder.order, folder.state
+    if order is None:
+        return
+    begun = time.monotonic()
+    try:
+        state = _round(folder, order, token, tools)
+    except JobStopped:
+        return  # every trial is kept, and the next round knows of them
+    except TilesmithError as error:
+        _LOG.warning("'%s' cannot be tuned: %s", order.model, error)
+        state = replace(state, ended=str(error), failed=True)
+    seconds = state.seconds + time.monotonic() - begun
+    state = replace(state, rounds=state.rounds + 1, seconds=seconds)
+    if not state.ended and (state.idle >= _IDLE or seconds >= _MOST_S):
+        state = replace(state, ended=f"no gain is expected after {state.rounds} rounds")
+    folder.state = state
+
+
+def _round(folder: OrderFolder, order: TuningOrder, token: CancelToken, tools: Tools) -> OrderState:
+    state = folder.state
+    now = _running(folder, order)
+    seconds = min(_LONGEST_S, _FIRST_S * 2**state.rounds)
+    report = tools.search(order, seconds, state.rounds, token)
+    better = build_executable(order.resolved())
+    if digest_of(better.recipe) == digest_of(now.recipe):
+        return replace(state, idle=state.idle + (report.counts.trials > 0))
+    comparison = compared(better, now, tools.clock)
+    _LOG.info("'%s': %.3f of the time it takes now", order.model, comparison.ratio)
+    if token.cancelled:
+        return state
+    if not comparison.is_faster:
+        if comparison.is_slower:
+            _keep(order, now, comparison.second_s)
+        return replace(state, idle=state.idle + 1)
+    version = state.version + 1
+    better.save(folder.artifact(version))
+    folder.artifact(version - 1).unlink(missing_ok=True)
+    ratio = state.ratio * comparison.ratio
+    return replace(state, version=version, idle=0, ratio=ratio)
+
+
+def _running(folder: OrderFolder, order: TuningOrder) -> Compiled:
+    """The model as its processes run it: the last artifact, or else as they compiled it."""
+    state, asked = folder.state, order.resolved()
+    model = Path(order.model)
+    if model.parent != folder.path and digest_of_file(model) != order.content:
+        raise ModelError(f"the model's file '{model}' has changed since it was compiled")
+    if state.version:
+        return load(folder.artifact(state.version))
+    untuned = build_executable(replace(asked, database=None))
+    runs = set(folder.owners().values())
+    if not runs or digest_of(untuned.recipe) in runs or not is_there(order.database):
+        return untuned
+    return build_executable(asked)
+
+
+def compared(one: Compiled, other: Compiled, clock: Callable[[], float]) -> Versus:
+    """Two forms of a model, run in turns on the same random inputs."""
+    models = [at_one_size(model, {}) for model in (one, other)]
+    inputs = random_inputs(models[0])
+    runs = [partial(model.run, inputs) for model in models]
+
+    def measure() -> list[MeasureResult]:
+        rounds = rounds_of(runs, _TURNS, clock)
+        return [MeasureResult("ok", "hardware", s) for s in in_turns(runs, rounds, clock)]
+
+    return versus(measure)
+
+
+def _keep(order: TuningOrder, now: Compiled, seconds: float | None) -> None:
+    """Record the schedules that a model runs now as its own: the next process compiles with them,
+    whatever is best alone."""
+    asked = order.resolved()
+    kernels = parts_of(asked).kernels
+    if not isinstance(now, Executable) or kernels is None or seconds is None:
+        return
+    steps = {step.workload: step.config for step in kernels_of(now.recipe.steps)}
+    workloads = {node.workload for node in kernels.nodes if node.workload is not None}
+    choices = {w: Config.from_json(steps[w.key]) for w in workloads if w.key in steps}
+    with Database.open(order.database) as database:
+        keep(database, kernels, asked.target, order.threads, choices, seconds)

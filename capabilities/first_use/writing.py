@@ -1,0 +1,127 @@
+"""From a compiled request to its order, and the model's file where there is none.
+
+A model in memory is written with its weights, for the artifact that its process exchanges to holds
+them. That is done once for each content: processes that hold the same model share the file.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import external_data_helper
+
+from tilesmith.capabilities.first_use.orders import OrderFolder, TuningOrder, made_private
+from tilesmith.compiler.driver.front_end import FrontEndModel, format_of
+from tilesmith.compiler.onnx.files.file import parsed
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.compiler.varying.executable import VaryingExecutable
+from tilesmith.jobs.compilation.compiling import source_text
+from tilesmith.jobs.requests.graphs import updates_of
+from tilesmith.jobs.requests.request import Resolved
+from tilesmith.search_space.support.errors import ModelError
+from tilesmith.search_space.support.files import written
+
+_MODEL, _WEIGHTS = "model.onnx", "model.weights"
+_LARGEST = (1 << 31) - 1
+"""Bytes of the largest message of protocol buffers."""
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a model in memory is: its operators, and weights beside them."""
+
+    proto: onnx.ModelProto
+    weights: dict[str, NDArray[Any]]
+
+    def digest(self) -> str:
+        digest = hashlib.sha256(self.proto.SerializeToString(deterministic=True))
+        for name in sorted(self.weights):
+            array = self.weights[name]
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def write(self, folder: Path) -> None:
+        """The model as an ONNX file, its weights in a file beside it."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
+        with written(folder / _WEIGHTS) as stream:
+            for name, array in self.weights.items():
+                start = stream.tell()
+                stream.write(np.ascontiguousarray(array).view(np.uint8).data)
+                length = stream.tell() - start
+                external_data_helper.set_external_data(tensors[name], _WEIGHTS, start, length)
+                tensors[name].data_location = onnx.TensorProto.EXTERNAL
+        with written(folder / _MODEL) as stream:
+            stream.write(proto.SerializeToString())
+
+
+def ordered(
+    root: Path, asked: Resolved, executable: Executable | VaryingExecutable, database: str
+) -> OrderFolder:
+    """The folder of the order for what was compiled, which is written if it is not there.
+
+    Raises:
+        ModelError: the model has no form that another process could read.
+        JobError, InputError: a full disk, or a folder that cannot be written.
+    """
+    model, shapes, content = asked.model, dict(asked.shapes), None
+    if isinstance(model, str | Path):
+        path = str(Path(model).resolve())
+        digest = digest_of_file(Path(path))
+    else:
+        content = _content_of(model)
+        path, digest = _MODEL, content.digest()
+        if isinstance(model, FrontEndModel) and isinstance(executable, Executable):
+            shapes = {info.name: info.dims for info in executable.inputs if info.known}
+    updates = {**updates_of(model), **asked.updates}
+    located = database if "://" in database else str(Path(database).resolve())
+    order = TuningOrder(
+        path, digest, asked.target.to_json(), located, asked.threads, asked.precision, shapes,
+        updates, asked.chips,
+    )  # fmt: skip
+    folder = OrderFolder(root / order.key)
+    made_private(folder.path)
+    if folder.order is None:
+        if content is not None:
+            content.write(folder.path)
+            order = TuningOrder(**{**vars(order), "model": str(folder.path / _MODEL)})
+        folder.write("order.json", order.to_json())
+    return folder
+
+
+def digest_of_file(path: Path) -> str:
+    """What a model's file holds, and which weights lie in files beside it; `ModelError` if it
+    cannot be read."""
+    digest = hashlib.sha256(source_text(path).encode())
+    if format_of(path) is None:
+        for tensor in parsed(path)[0].graph.initializer:
+            if external_data_helper.uses_external_data(tensor):
+                where = {e.key: e.value for e in tensor.external_data}.get("location", "")
+                status = (path.parent / where).stat()
+                digest.update(f"{where} {status.st_size} {status.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+def _content_of(model: "onnx.ModelProto | FrontEndModel") -> _Content:
+    if isinstance(model, onnx.ModelProto):
+        content = _Content(model, {})
+    else:
+        file = model.file()
+        if file is None:
+            raise ModelError(
+                f"'{model.name}' is in memory alone, in a form that no file holds; tune it with "
+                "tilesmith.tune"
+            )
+        content = _Content(file.proto, dict(file.held))
+    if content.proto.ByteSize() > _LARGEST:
+        raise ModelError(
+            f"'{content.proto.graph.name}' is larger than an ONNX file may be; save it with its "
+            "weights beside it, and compile it by its path"
+        )
+    return content
