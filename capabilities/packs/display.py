@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from statistics import geometric_mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilesmith.capabilities.packs.pack import Pack, PackedMachine, PackedSchedule
 from tilesmith.search_space.support.json_object import object_of
+
+if TYPE_CHECKING:
+    from tilesmith.capabilities.packs.revalidation import Trialled
 
 Table = tuple[tuple[str, ...], list[tuple[object, ...]]]
 
@@ -65,6 +68,20 @@ def schedule_rows(packs: Sequence[Pack]) -> Table:
         for one in pack.schedules
     ]
     return tuple(header.split("|")), rows
+
+
+def revalidation_rows(outcomes: "Sequence[Trialled]") -> Table:
+    """A row for each workload that was timed, those that gain most first."""
+    rows: list[tuple[object, ...]] = []
+    for one in sorted(outcomes, key=_speedup, reverse=True):
+        default_us, best_us = (s and f"{s * 1e6:.2f}" for s in (one.default_s, one.best_s))
+        speedup = f"{_speedup(one):.2f}" if _speedup(one) else ""
+        rows.append((one.workload.key, default_us, best_us, speedup, one.kept, one.why))
+    return ("workload", "default us", "us", "gain", "kept", "why not"), rows
+
+
+def _speedup(one: "Trialled") -> float:
+    return one.default_s / one.best_s if one.default_s and one.best_s else 0.0
 
 
 def _row(pack: Pack, machine: PackedMachine) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """The file of a pack: JSON Lines, one machine or one schedule a line, in one order.
 
     {"format": "tilesmith-pack", "version": 1}
-    {"machine": "cpu-1f0c2a9b", "model": "AMD EPYC 9R14", "target": {"name": "cpu", ...}}
+    {"machine": "cpu-1f0c2a9b", "model": "AMD EPYC 9R14", "name": "cpu", "facts": {...}, ...}
     {"target": "cpu-1f0c2a9b", "workload": "matmul m=8 n=8 k=8", "config": {...},
      "samples": [1.2e-05], "default_s": 2.1e-05, "measured_by": "hardware", ...}
 
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from tilesmith.capabilities.packs.pack import Pack, PackedMachine, PackedSchedule
+from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.compiler.artifact.signature import verified
 from tilesmith.records.exchange.fields import (
     config_of,
@@ -36,11 +37,11 @@ from tilesmith.records.exchange.fields import (
     toolchain_of,
 )
 from tilesmith.records.trials.record import TuningRecord
-from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.hardware.target import HOST, Target, load_target
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
 from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.support.errors import InputError, TilesmithError
+from tilesmith.search_space.support.errors import InputError, TargetError, TilesmithError
 from tilesmith.search_space.support.files import ending, written
 
 FORMAT = "tilesmith-pack"
@@ -60,7 +61,7 @@ _SCHEDULE = {
     "target", "workload", "threads", "measured_by", "input_layout", "output_layout", "calibration",
     "toolchain", "config", "samples", "default_s", "schedule", "created_at",
 }  # fmt: skip
-_MACHINE = {"machine", "model", "target"}
+_MACHINE = {"machine", "model", "name", "family", "facts"}
 _FOUND = (Origin.SEARCHED, Origin.MEASURED)
 
 _KEY = re.compile(r"[!-~]+( [!-~]+)*")
@@ -123,8 +124,10 @@ def lines_of(pack: Pack) -> Iterator[str]:
     yield _compact({"format": FORMAT, "version": VERSION})
     for machine in pack.machines:
         model = {"model": machine.model} if machine.model else {}
-        target = json.loads(machine.target.to_json())
-        yield _compact({"machine": machine.identity, **model, "target": target})
+        target = machine.target
+        facts = {name: fact.value for name, fact in target.facts}
+        described = {"name": target.name, "family": target.family, "facts": facts}
+        yield _compact({"machine": machine.identity, **model, **described})
     for schedule in pack.schedules:
         yield _compact(_line(schedule))
 
@@ -199,15 +202,36 @@ def _check_header(text: str, name: str) -> None:
 def _machine(line: dict[str, Any]) -> PackedMachine:
     _only(line, _MACHINE)
     identity = text_of(line, "machine")
+    facts = line.get("facts")
+    if not isinstance(facts, dict):
+        raise ValueError("has no 'facts', or some that are no object")
     try:
-        target = Target.from_json(json.dumps(line.get("target")))
-    except (TilesmithError, ArithmeticError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"describes the machine '{identity}' wrongly") from error
+        target = _target(text_of(line, "name"), text_of(line, "family"), facts)
+    except TilesmithError as error:
+        raise ValueError(f"describes no machine: {error}") from error
     if target.identity != identity:
-        raise ValueError(f"calls the machine '{target.identity}' '{identity}'")
-    if "isa.name" in target and not target.text("isa.name").replace("_", "").isalnum():
-        raise ValueError(f"names an instruction set {target.text('isa.name')!r}, which is no name")
-    return PackedMachine(target.uncalibrated, text_of(line, "model", ""))
+        raise ValueError(f"calls the machine '{target.identity}' {identity[:40]!r}")
+    return PackedMachine(target, text_of(line, "model", ""))
+
+
+def _target(name: str, family: str, facts: dict[str, Any]) -> Target:
+    """What a machine is, each fact of the kind and in the range that this installation knows."""
+    if family != HOST:
+        known = load_target(name)
+        return known.with_settings(_other(known, facts)).uncalibrated
+    isa, triple, processor, features = (str(facts.get(f"isa.{part}", "")) for part in
+                                        ("name", "triple", "processor", "features"))  # fmt: skip
+    if not isa.replace("_", "").isalnum():
+        raise TargetError(f"{isa[:40]!r} is the name of no instruction set")
+    known = cpu_target(name, isa, triple, processor, features)
+    return known.with_settings(_other(known, facts)).uncalibrated
+
+
+def _other(known: Target, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts that are not as they are known."""
+    return {
+        n: value for n, value in facts.items() if n not in known or known.fact(n).value != value
+    }
 
 
 def _schedule(line: dict[str, Any], machines: dict[str, PackedMachine]) -> PackedSchedule:

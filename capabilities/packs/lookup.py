@@ -123,6 +123,10 @@ class PackRecords:
         """Whether any pack has schedules for such a machine."""
         return bool(self._kin)
 
+    def of_workload(self, key: str, threads: int) -> list[PackedSchedule]:
+        """A workload's schedules for such a machine, the nearest machine's first."""
+        return [one for one, _ in self._ranked(key, threads)]
+
     # -- Records ----------------------------------------------------------------------------------
     def layout_bests(
         self, workloads: Iterable[Workload | str], target: Target | str, threads: int | None = 1
@@ -149,7 +153,7 @@ class PackRecords:
         bests: list[BestRecord] = []
         if self._database is not None:
             bests += self._database.elsewhere(workload, target, threads)
-        offered = [one for one, _ in self._ranked(workload.key, threads)]
+        offered = self.of_workload(workload.key, threads)
         if not offered:
             offered = self._of_near_shapes(workload, threads)
         return [*bests, *(OfferedSchedule(one, Origin.SEARCHED) for one in offered)]

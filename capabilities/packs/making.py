@@ -19,7 +19,7 @@ from tilesmith.search_space.support.errors import InputError, TilesmithError
 WORTH = 1.02
 """How many times as fast as the default a schedule is that is packed: less is noise."""
 
-_OTHER_LAYOUTS = 1.25
+OTHER_LAYOUTS = 1.25
 """How far behind a workload's best its bests in other layouts may be."""
 
 _TRIALS = 100_000
@@ -90,7 +90,7 @@ def _of_machine(
         if default_s is None or best.latency * worth > default_s:
             continue
         for one in pairs[best.record.workload_key].values():
-            near = one.latency <= _OTHER_LAYOUTS * best.latency
+            near = one.latency <= OTHER_LAYOUTS * best.latency
             if near and not one.stale and one.latency < default_s:
                 record = rounded(one.record)
                 yield PackedSchedule(record, float(f"{default_s:.4g}"), origins[_subject(best)])

@@ -70,6 +70,7 @@ COMMANDS = (
     ("pack", "check", "p.jsonl"),
     ("pack", "make", "--database", "t.db", "-o", "q.jsonl"),
     ("pack", "merge", "p.jsonl", "p.jsonl", "-o", "q.jsonl"),
+    ("pack", "revalidate", "p.jsonl", "-o", "q.jsonl"),
     ("pack", "show"),
     ("models", "list", "--database", "t.db"),
     ("models", "train", "--database", "t.db"),

@@ -189,6 +189,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "pack check": ("tilesmith pack check cpu.jsonl",),
     "pack make": ("tilesmith pack make --database tuning.db -o cpu.jsonl",),
     "pack merge": ("tilesmith pack merge cpu.jsonl ours.jsonl -o both.jsonl",),
+    "pack revalidate": ("tilesmith pack revalidate cpu.jsonl -o here.jsonl",),
     "pack show": ("tilesmith pack show", "tilesmith pack show cpu.jsonl --schedules"),
     "report": ("tilesmith report --database tuning.db --job 4 --against 3 --page report.html",),
     "dashboard": ("tilesmith dashboard --database tuning.db --port 8765",),

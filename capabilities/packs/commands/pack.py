@@ -1,4 +1,4 @@
-"""`tilesmith pack`: files of best schedules, packed, merged, shown, checked."""
+"""`tilesmith pack`: files of best schedules, made, merged, shown, checked, proven."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,7 @@ import click
 
 from tilesmith.cli.files import output_option
 from tilesmith.cli.help import ExplainedGroup
-from tilesmith.cli.options import database_option, json_option
+from tilesmith.cli.options import database_option, json_option, threads_option
 from tilesmith.display.output import note, print_json, table
 from tilesmith.search_space.support.errors import InputError
 
@@ -115,6 +115,34 @@ def check(packs: tuple[Path, ...], trusted_key: Path | None, as_json: bool) -> N
         note(f"all {sum(counted.values())} schedules are legal")
 
 
+@pack.command()
+@click.argument("packs", nargs=-1, type=_FILE)
+@_output
+@database_option(required=False)
+@threads_option
+@json_option
+def revalidate(
+    packs: tuple[Path, ...], output: Path, database: str | None, threads: int, as_json: bool
+) -> None:
+    """Time the schedules of packs beside the untuned default here, and write what is faster.
+
+    One pass over PACKS (those that are installed unless named), without a search: each workload's
+    default and schedules run in turns. Where a database is meant, it gets all that was timed.
+    """
+    from tilesmith.capabilities.packs.display import revalidation_rows
+    from tilesmith.capabilities.packs.file_format import read_pack
+    from tilesmith.capabilities.packs.places import packs_for
+    from tilesmith.capabilities.packs.revalidating import revalidated
+    from tilesmith.search_space.support.files import check_output
+
+    check_output(output, *packs)
+    known = list(map(read_pack, packs)) if packs else packs_for(None)
+    outcomes, packed = revalidated(known, output.name, threads, database)
+    if not as_json:
+        _table(revalidation_rows(outcomes))
+    _write(packed, output, as_json, workloads=[one.to_json() for one in outcomes])
+
+
 def _table(shown: "Table") -> None:
     click.echo(table(*shown) if shown[1] else "no pack is named or installed")
 
@@ -123,7 +151,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "unfit": [fault.to_json() for fault in values["unfit"]]}
 
 
-def _write(packed: "Pack", output: Path, as_json: bool) -> None:
+def _write(packed: "Pack", output: Path, as_json: bool, **more: Any) -> None:
     from tilesmith.capabilities.packs.file_format import write_pack
 
     size = write_pack(packed, output)
@@ -132,6 +160,7 @@ def _write(packed: "Pack", output: Path, as_json: bool) -> None:
         "machines": len(packed.machines),
         "schedules": len(packed.schedules),
         "bytes": size,
+        **more,
     }
     if as_json:
         print_json(values)

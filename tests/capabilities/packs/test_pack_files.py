@@ -17,10 +17,13 @@ from tilesmith.capabilities.packs.file_format import (
     write_pack,
 )
 from tilesmith.capabilities.packs.making import merged
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.records import TuningRecord
+from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.workloads.workload import Workload
 
 HERE = machine()
 OTHER = machine(processor="znver2")
@@ -100,14 +103,30 @@ def test_a_broken_pack_is_one_sentence(
     assert "\n" not in str(refused.value) and "p.jsonl" in str(refused.value)
 
 
-def test_a_machine_names_its_instruction_set_and_no_file() -> None:
-    lines = [json.loads(one) for one in lines_of(PACK)]
-    from tilesmith.search_space.hardware.target import Target
+MACHINES = (
+    ({"isa.name": "/tmp/other.toml"}, r"'/tmp/other.toml' is the name of no instruction set"),
+    ({"isa.name": "mmx"}, "mmx"),
+    ({"l1.kib": 10**30}, "out of range"),
+    ({"l1.kib": "many"}, "is not of type int"),
+    ({"l1.kib": 64}, "calls the machine"),
+    ({"weight.kg": 3}, "has no 'weight.kg'"),
+)
 
-    lines[1]["target"]["facts"]["isa.name"]["value"] = "/tmp/other.toml"
-    lines[1]["machine"] = Target.from_json(json.dumps(lines[1]["target"])).identity
-    with pytest.raises(InputError, match=r"line 2 .* which is no name"):
+
+@pytest.mark.parametrize(("facts", "said"), MACHINES)
+def test_a_machine_is_one_that_can_be(facts: dict[str, Any], said: str) -> None:
+    lines = [json.loads(one) for one in lines_of(PACK)]
+    lines[1]["facts"] |= facts
+    with pytest.raises(InputError, match=rf"line 2 .*{said}"):
         pack_of(text_of(lines), "p.jsonl")
+
+
+def test_machines_of_other_families_are_packed_too() -> None:
+    trn1, workload = load_target("trn1"), Workload.parse("softmax shape=128x512")
+    usual = default_of(workload, trn1)
+    one = schedule(workload, trn1, config=usual, measured_by="simulator")
+    pack = pack_with((trn1, one), name="p.jsonl")
+    assert pack_of("\n".join(lines_of(pack)).encode(), "p.jsonl") == pack
 
 
 def test_no_bytes_are_a_pack_that_are_none() -> None:
