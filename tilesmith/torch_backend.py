@@ -11,7 +11,7 @@ PyTorch, operator by operator, which one warning of the logger "tilesmith.torch"
 and gradients.
 
 Options: `torch.compile(..., options={"target": ..., "database": ..., "threads": ...})`, the keyword
-arguments of `tilesmith.compile`; threads are PyTorch's own number unless given.
+arguments of `tilesmith.compile`, "tune" among them; threads are PyTorch's own number unless given.
 """
 
 import weakref
@@ -22,14 +22,15 @@ import torch
 from torch.fx import GraphModule
 
 from tilesmith.capabilities.pytorch.torch_graphs import CompiledGraph, GraphReport
-from tilesmith.jobs.databases import BY_DEFAULT, here
+from tilesmith.jobs.background import tuning_of
+from tilesmith.jobs.databases import BY_DEFAULT
 from tilesmith.jobs.extras import required
 from tilesmith.search_space.support.errors import InputError
 
 __all__ = ["GraphReport", "reports", "tilesmith"]
 
 NAME = "tilesmith"
-_OPTIONS = ("target", "database", "require_tuned", "threads", "precision", "settings")
+_OPTIONS = ("target", "database", "require_tuned", "threads", "precision", "settings", "tune")
 
 _graphs: list[weakref.ref[CompiledGraph]] = []
 
@@ -60,11 +61,11 @@ def tilesmith(
     if not any("call" in node.op for node in graph.graph.nodes):
         eager: Callable[..., Any] = graph.forward
         return eager  # nothing to compute
-    asked["database"] = here(asked.get("database", BY_DEFAULT))
+    tuning = tuning_of(asked.pop("tune", None), asked.get("database", BY_DEFAULT))
     gradients = torch.is_grad_enabled() and any(
         getattr(e, "requires_grad", False) for e in examples
     )
-    compiled = CompiledGraph(graph, asked, gradients=gradients)
+    compiled = CompiledGraph(graph, asked, tuning, gradients=gradients)
     _graphs.append(weakref.ref(compiled))
     return compiled
 

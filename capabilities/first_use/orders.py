@@ -51,6 +51,7 @@ class TuningOrder:
         target: as `Target.to_json`.
         database: where schedules are kept: absolute path or URL.
         shapes, threads, precision, updates, chips: as `Resolved`.
+        packs: as `Resolved`, absolute paths.
         measure: as `TuneRequest.measure`.
     """
 
@@ -63,6 +64,7 @@ class TuningOrder:
     shapes: Shapes = field(default_factory=dict)
     updates: dict[str, str] = field(default_factory=dict)
     chips: int = 1
+    packs: tuple[str, ...] | None = None
     measure: str | None = None
 
     @property
@@ -75,7 +77,7 @@ class TuningOrder:
         """What compiles the model as its processes do, with the database."""
         return Resolved(
             self.model, Target.from_json(self.target), self.database, self.shapes, self.threads,
-            self.precision, self.updates, self.chips,
+            self.precision, self.updates, self.chips, self.packs,
         )  # fmt: skip
 
     def to_json(self) -> str:
@@ -85,7 +87,8 @@ class TuningOrder:
     def from_json(cls, text: str) -> "TuningOrder":
         raw = json.loads(text)
         shapes = {name: _extents(said) for name, said in raw.pop("shapes").items()}
-        return cls(**raw, shapes=shapes)
+        packs = raw.pop("packs")
+        return cls(**raw, shapes=shapes, packs=None if packs is None else tuple(packs))
 
 
 def _extents(said: list[Any]) -> tuple[Any, ...]:

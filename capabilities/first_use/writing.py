@@ -54,9 +54,10 @@ class _Content:
             for name, array in self.weights.items():
                 start = stream.tell()
                 stream.write(np.ascontiguousarray(array).view(np.uint8).data)
-                length = stream.tell() - start
-                external_data_helper.set_external_data(tensors[name], _WEIGHTS, start, length)
-                tensors[name].data_location = onnx.TensorProto.EXTERNAL
+                where = {"location": _WEIGHTS, "offset": start, "length": stream.tell() - start}
+                del tensors[name].external_data[:]
+                for key, value in where.items():
+                    tensors[name].external_data.add(key=key, value=str(value))
         with written(folder / _MODEL) as stream:
             stream.write(proto.SerializeToString())
 
@@ -83,7 +84,7 @@ def ordered(
     located = database if "://" in database else str(Path(database).resolve())
     order = TuningOrder(
         path, digest, asked.target.to_json(), located, asked.threads, asked.precision, shapes,
-        updates, asked.chips,
+        updates, asked.chips, _absolute(asked.packs),
     )  # fmt: skip
     folder = OrderFolder(root / order.key)
     made_private(folder.path)
@@ -93,6 +94,12 @@ def ordered(
             order = TuningOrder(**{**vars(order), "model": str(folder.path / _MODEL)})
         folder.write("order.json", order.to_json())
     return folder
+
+
+def _absolute(packs: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if packs is None:
+        return None
+    return tuple(str(Path(pack).resolve()) if Path(pack).exists() else pack for pack in packs)
 
 
 def digest_of_file(path: Path) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tilesmith.jobs.databases import BY_DEFAULT, Named, here
+from tilesmith.jobs.databases import BY_DEFAULT, Named
 from tilesmith.jobs.keywords import takes
 from tilesmith.jobs.requests.request import Asked, Request
 from tilesmith.search_space.hardware.target import HOST, Target
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tilesmith.capabilities.pytorch.model import TorchModel
     from tilesmith.capabilities.pytorch.module import CompiledModule
+    from tilesmith.compiler.runtime.executable import Executable
+    from tilesmith.jobs.requests.request import Shapes
 
 
 @takes()
@@ -62,6 +64,7 @@ def from_torch(
     target: str | Target = HOST,
     database: Named = BY_DEFAULT,
     require_tuned: bool = False,
+    tune: str | None = None,
     **asked: Unpack[Asked],
 ) -> "CompiledModule":
     """Compile a module of PyTorch; what is returned is called as the module is.
@@ -72,25 +75,30 @@ def from_torch(
 
     Args:
         module, args, kwargs, dynamic_shapes: as `torch_model`.
-        target, database, require_tuned, asked: as `compile`.
+        target, database, require_tuned, tune, asked: as `compile`.
 
     Raises:
         DependencyError, ModelError: as `torch_model`.
         InputError, CodegenError: as `compile`.
     """
     from tilesmith.compiler.runtime.executable import Executable
+    from tilesmith.jobs.background import tuning_of
     from tilesmith.jobs.compilation.compiling import build_executable, build_fixed
 
     model = torch_model(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     from tilesmith.capabilities.pytorch.module import CompiledModule
 
-    request = Request(model, target, here(database), **asked).resolved()
+    tuning = tuning_of(tune, database)
+    request = Request(model, target, tuning.known, **asked).resolved()
     whole = None
     if model.bounded:
-        executable = build_executable(replace(request, shapes=model.bounded), require_tuned)
-        whole = None if isinstance(executable, Executable) else executable
-    return CompiledModule(
-        model,
-        lambda shapes: build_fixed(replace(request, shapes=shapes), require_tuned),
-        whole,
-    )
+        varying = replace(request, shapes=model.bounded)
+        executable = build_executable(varying, require_tuned)
+        if not isinstance(executable, Executable):
+            whole = tuning.followed(executable, varying)
+
+    def fixed(shapes: "Shapes") -> "Executable":
+        at_sizes = replace(request, shapes=shapes)
+        return tuning.followed(build_fixed(at_sizes, require_tuned), at_sizes)
+
+    return CompiledModule(model, fixed, whole)

@@ -45,6 +45,7 @@ from tilesmith.capabilities.pytorch.model import PureProgram, exported, is_rando
 from tilesmith.capabilities.pytorch.partition import Partition, named, partitioned, replaced
 from tilesmith.capabilities.pytorch.program import CallSignature
 from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.jobs.background import Tuning
 from tilesmith.jobs.compilation.compiling import build_fixed
 from tilesmith.jobs.requests.request import Request
 from tilesmith.search_space.support.errors import ModelError, TilesmithError
@@ -183,7 +184,8 @@ class CompiledGraph:
 
     Args:
         graph: takes what it is called with, gives a tuple.
-        asked: keyword arguments of `Request`.
+        asked: keyword arguments of `Request`, and `require_tuned`; its database is `tuning`'s.
+        tuning: how it is tuned while it is used, if it is.
         static: which arguments are weights; None: those that Dynamo says are.
         gradients: whether they may be asked for.
         inside: of another graph, which reports for it.
@@ -193,12 +195,15 @@ class CompiledGraph:
         self,
         graph: GraphModule,
         asked: Mapping[str, Any],
+        tuning: Tuning,
         static: Sequence[int] | None = None,
         gradients: bool = False,
         inside: "CompiledGraph | None" = None,
     ) -> None:
         self.graph, self._gradients, self._inside = graph, gradients, inside
-        self.asked = {"threads": torch.get_num_threads(), **asked}
+        self.asked = {"threads": torch.get_num_threads(), **asked, "database": tuning.known}
+        self._require_tuned = bool(self.asked.pop("require_tuned", False))
+        self._tuning = tuning
         self.report = GraphReport(_called(graph))
         self._views = tuple(views_of(graph)) if inside is None else ()
         kept = {view.output for view in self._views}
@@ -315,7 +320,9 @@ class CompiledGraph:
         reason = "it draws random numbers"
         if not random:
             try:
-                executable = build_fixed(Request(pure.model(), **self.asked).resolved())
+                asked = Request(pure.model(), **self.asked).resolved()
+                executable = build_fixed(asked, self._require_tuned)
+                executable = self._tuning.followed(executable, asked)
                 self._count(executable)
                 return executable
             except TilesmithError as error:
@@ -324,8 +331,10 @@ class CompiledGraph:
         if partition is None:
             raise ModelError(reason)
 
+        inherited = {**self.asked, "require_tuned": self._require_tuned}
+
         def part(name: str, graph: GraphModule) -> Callable[..., Any]:
-            return CompiledGraph(graph, self.asked, partition.parts[name], inside=self)
+            return CompiledGraph(graph, inherited, self._tuning, partition.parts[name], inside=self)
 
         replaced(partition, part)
         self._left(partition.stay, len(partition.parts), reason)
