@@ -10,6 +10,7 @@ whole numbers.
 
 from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.expressions.dtypes import is_floating, is_narrow
+from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.schedules.cpu.algorithms import (
     conv_direct,
@@ -50,14 +51,14 @@ class CpuConv2d(CpuScheduler):
         return _without_tiles(workload, target)
 
     def alternatives(self, workload: Workload, target: Target) -> tuple[Config, ...]:
-        """Winograd convolutions, whose error is bounded (`conv_winograd`), of single precision and
-        wider: what narrower formats lose in transforms has not been bounded."""
-        g = Geometry.of(workload).view()
-        if not g.winograd or not is_floating(workload.dtype) or is_narrow(workload.dtype):
-            return ()
-        subspaces = {m: conv_winograd.space(g, target, m) for m in conv_winograd.SIZES}
-        configs = {m: conv_winograd.default(g, target, m) for m in conv_winograd.SIZES}
-        return tuple(c for m, c in configs.items() if c in SearchSpace((subspaces[m],)))
+        """In the default's layouts: vectors of pixels where channels fill none, and Winograd
+        convolutions, whose error is bounded (`conv_winograd`), of single precision and wider: what
+        narrower formats lose in transforms has not been bounded."""
+        g, space = Geometry.of(workload).view(), self.space(workload, target)
+        others = () if g.blocks(vector_width(target)) else conv_direct.width_configs(g, target)
+        if g.winograd and is_floating(workload.dtype) and not is_narrow(workload.dtype):
+            others += tuple(conv_winograd.default(g, target, m) for m in conv_winograd.SIZES)
+        return tuple(config for config in others if config in space)
 
     def varying(
         self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config

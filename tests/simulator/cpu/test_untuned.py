@@ -30,6 +30,8 @@ SHAPES = (
     "conv2d c=32 h=16 w=16 oc=32 kh=3 kw=3 pad=1",
     "conv2d c=64 h=14 w=14 oc=64 kh=3 kw=3 stride=2 pad=1 const=weight",
     "conv2d c=64 h=14 w=14 oc=64 kh=1 kw=1 const=weight",
+    "conv2d c=136 h=28 w=28 oc=136 kh=1 kw=1 groups=4 const=weight",
+    "conv2d c=20 h=14 w=14 oc=20 kh=3 kw=3 pad=1 groups=2 const=weight dtype=float16",
 )
 
 
@@ -52,6 +54,17 @@ def test_a_wide_convolution_is_transformed_and_a_thin_one_is_not() -> None:
     assert default_of(Workload.parse(WIDE), target).text("algorithm").startswith("winograd")
     thin = Workload.parse("conv2d c=3 h=64 w=64 oc=32 kh=3 kw=3 pad=1 const=weight")
     assert default_of(thin, target) == scheduler_of(thin, target).default(thin, target)
+
+
+def test_groups_whose_channels_fill_no_vectors_are_vectors_of_pixels() -> None:
+    target = target_of("avx512")
+    thin = Workload.parse("conv2d c=136 h=28 w=28 oc=136 kh=1 kw=1 groups=4 const=weight")
+    whole = Workload.parse("conv2d c=128 h=28 w=28 oc=128 kh=1 kw=1 groups=4 const=weight")
+    chosen, usual = default_of(thin, target), scheduler_of(thin, target).default(thin, target)
+    assert chosen.text("algorithm") == "width"
+    for name in ("input_layout", "output_layout"):
+        assert chosen.text(name) == usual.text(name)
+    assert default_of(whole, target).text("algorithm") == "channels"
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "uint8 weights=int8"])

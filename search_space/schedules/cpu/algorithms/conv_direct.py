@@ -252,6 +252,28 @@ def width_space(g: Geometry, target: Target) -> Subspace:
     return Subspace(in_layout("width", "NCHW"), knobs, (limit, code))
 
 
+def width_configs(g: Geometry, target: Target) -> tuple[Config, ...]:
+    """Tiles that fill the registers, one for each number of vectors, everything else innermost."""
+    lanes, registers = vector_width(target), target.integer("vector.registers")
+    vectors = -(-g.out_width // lanes)
+    return tuple(
+        Config.of(
+            algorithm="width",
+            input_layout="NCHW",
+            output_layout="NCHW",
+            block_order="o,y,c",
+            reduction_order=orders(g)[1].values[0],
+            o_tile=even_tile(g.out_channels, min(16, (registers - 1 - count) // count)),
+            n_vectors=count,
+            c_unroll=max(u for u in (1, 2, 4) if u <= g.channels),
+            o_block=block_counts(-(-g.out_channels // 4))[-1],
+            x_block=1,
+            c_block=g.channels,
+        )
+        for count in range(1, min(vectors, 6) + 1)
+    )
+
+
 def width_schedule(workload: Workload, target: Target, g: Geometry, structure: Config) -> Schedule:
     """See the module's docstring."""
     schedule = Schedule(summed_of(workload))
