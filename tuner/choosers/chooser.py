@@ -21,7 +21,6 @@ from tilesmith.tuner.measurement.runner import Candidates, DeterministicRunner, 
 from tilesmith.tuner.pretrained.pretrained import Pretrained, pretrained
 from tilesmith.tuner.search.elsewhere import Elsewhere, message
 from tilesmith.tuner.search.search import Search, SearchJob
-from tilesmith.tuner.search.strata import propose_batch
 from tilesmith.tuner.search.task_search import TaskSearch
 from tilesmith.tuner.tasks.cancel import Cancelled, CancelToken
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures, KnobFeatures
@@ -73,7 +72,6 @@ class Chooser:
         options = TuneOptions(**setup["options"])
         job = SearchJob(tasks, target, _Known(setup), options, lambda: None, CancelToken())
         self._search = Search(job, runner, _learning(setup, target))
-        self._screening = not setup["model"]
         self._tasks = {task.state.task.workload.key: task for task in self._search.tasks}
         self._search.recall({key: len(task["earlier"]) for key, task in setup["tasks"].items()})
         for key, entry in setup["tasks"].items():
@@ -109,8 +107,7 @@ class Chooser:
         digest = int(state.task.workload.digest, 16)
         state.rng = np.random.default_rng([self._seed, label, digest, asked["number"]])
         state.pending = {Config.of(values) for values in asked["pending"]}
-        parts = [] if self._screening else task.strata
-        proposed = propose_batch(state, task.strategy, parts, asked["count"])
+        proposed = task.propose(asked["count"], at_once=False)
         return [dict(config) for config in proposed]
 
 

@@ -19,6 +19,7 @@ search stops proposing what keeps failing. It is no `CostModel`: its labels are 
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,9 @@ from tilesmith.tuner.surrogates.knob_features import KnobColumns
 from tilesmith.tuner.tasks.feature_source import Description, FeatureSource, KnobFeatures
 from tilesmith.tuner.tasks.task import Trial, TuningState
 
+_USUAL_ERROR, _ERROR_TRUST = 0.15, 16
+"""Deviation of an analytical latency's logarithm within a workload, as seen of schedules of all
+kinds, and how many trials it counts as."""
 _FEWEST = 5
 """Failures, and successes, below which nothing is learned."""
 
@@ -116,6 +120,8 @@ class _Memory:
     """Trials when that was last found out."""
     accuracy: tuple[int, float | None] = (0, None)
     """Of the latest trials, and how many there were."""
+    doubt: tuple[int, float] = (-1, 0.0)
+    """Of scores, and how many trials there were."""
 
 
 class Predictor:
@@ -226,6 +232,21 @@ class Predictor:
             memory.accuracy = (len(memory.latencies), _accuracy(memory))
         return memory.accuracy[1]
 
+    def doubt(self, state: TuningState) -> float:
+        """Deviation of the error of the difference of two scores of a task, by what the trials
+        came to that were chosen by them, and what is usual."""
+        memory = self._memory(state)
+        if memory.doubt[0] != len(memory.latencies):
+            memory.doubt = (len(memory.latencies), _doubt(memory))
+        return memory.doubt[1]
+
+    def judged(self, state: TuningState, configs: Sequence[Config]) -> Floats:
+        """Logarithms of analytical latencies, shape (n,), whatever was learned; what has none, or
+        cannot run, last."""
+        known = self._source.describe(state, configs)
+        usable = np.isfinite(known.analytical) & (known.analytical > 0) & ~known.rejected
+        return np.where(usable, np.log(np.where(usable, known.analytical, 1.0)), _UNPREDICTABLE)
+
     def _memory(self, state: TuningState) -> _Memory:
         schema = self._source.schema(state)
         if schema not in self._memories:
@@ -299,6 +320,20 @@ def _accuracy(memory: _Memory) -> float | None:
     scores = np.array(memory.scores[-_RECENT:])[good]
     groups = np.array(memory.groups[-_RECENT:])[good]
     return rank_agreement(scores, latencies[good], groups)
+
+
+def _doubt(memory: _Memory) -> float:
+    """Pooled over workloads: how far off all scores of one are together tells nothing."""
+    latencies, groups = np.array(memory.latencies), np.array(memory.groups)
+    errors = np.log(latencies, where=latencies > 0, out=np.full(len(latencies), np.nan))
+    errors -= np.array(memory.scores)
+    good = np.isfinite(errors)
+    squares, freedom = _ERROR_TRUST * _USUAL_ERROR**2, float(_ERROR_TRUST)
+    for group in np.unique(groups[good]):
+        mine = errors[good & (groups == group)]
+        squares += float(((mine - mine.mean()) ** 2).sum())
+        freedom += len(mine) - 1
+    return math.sqrt(2 * squares / freedom)
 
 
 def _train(memory: _Memory, new_model: CostModelFactory, count: int) -> None:

@@ -7,13 +7,14 @@ probably saves most of the model's latency:
     r_i    = (1/2) recent_i + (1/2) headroom_i / (n_i + 1)
 
 w_i weight, g_i best latency, c_i mean cost of a trial of task i, n_i batches spent. recent_i is the
-mean relative improvement of its last 3 batches. headroom_i = log(g_i / floor_i), at least 0.05 and
-at most 1: floor_i is the time it would take at the best speed (operations per second) any task of
-the same operator reached, so a task slower than its like is expected to catch up. A task of which
-only the default was tried counts with r_i at least 0.3. Where recent gains vanish, r_i falls as
-1/n, and a long-quiet task is left for one with more to gain, but never forgotten; a workload that
-takes no time worth speaking of waits until the others have settled. Tasks on which nothing works
-yet go first.
+mean relative improvement of its last 3 batches. headroom_i is what the judge expects to be gained
+yet, by its own doubt (`tuner.search.forecast`). Where no judge is asked it is log(g_i / floor_i),
+at least 0.05 and at most 1: floor_i is the time it would take at the best speed (operations per
+second) any task of the same operator reached, so a task slower than its like is expected to catch
+up. A task of which only the default was tried counts with headroom_i as a whole, or with 0.3 where
+no judge was asked. Where recent gains vanish, r_i falls as 1/n, and a long-quiet task is left for
+one with more to gain, but never forgotten; a workload that takes no time worth speaking of waits
+until the others have settled. Tasks on which nothing works yet go first.
 """
 
 import math
@@ -54,7 +55,7 @@ def _gain(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
     recent = math.log(task.recent[0] / task.best) / window if window else 0.0
     relative = 0.5 * recent + 0.5 * _headroom(task, tasks) / (batches + 1)
     if task.trials <= 1:
-        relative = max(relative, _FIRST_BATCH)
+        relative = max(relative, _FIRST_BATCH) if task.headroom is None else task.headroom
     return task.weight * task.best * relative / max(_cost(task, tasks), 1e-9)
 
 
@@ -67,6 +68,8 @@ def _cost(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
 
 
 def _headroom(task: TaskProgress, tasks: Sequence[TaskProgress]) -> float:
+    if task.headroom is not None:
+        return task.headroom
     speed = best_speed(task, tasks)
     if not speed or not task.flops or task.best is None:
         return _MOST_HEADROOM

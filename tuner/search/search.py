@@ -29,7 +29,6 @@ from tilesmith.tuner.measurement.runner import Runner
 from tilesmith.tuner.measurement.sharing import SharedMeasuring
 from tilesmith.tuner.search.elsewhere import Elsewhere
 from tilesmith.tuner.search.rounds import Round, RoundQueue
-from tilesmith.tuner.search.strata import propose_batch
 from tilesmith.tuner.search.task_search import (
     TaskSearch,
     flops_of,
@@ -195,10 +194,9 @@ class Search:
             Cancelled: the token was set or the deadline passed. What was chosen by then is lost:
                 nothing more may be committed by a job that is to be resumed.
         """
-        chosen = self._scheduler.choose([search.progress() for search in self.tasks])
-        if chosen is None:
+        search = self._next()
+        if search is None:
             return False
-        search = self.tasks[chosen]
         state, strategy = search.state, search.strategy
         smallest = _SCREENING_BATCH if self._screening else 1
         count = min(self.runner.batch, max(smallest, strategy.batch_size(state)))
@@ -210,14 +208,22 @@ class Search:
         with self._choosing():
             if strategy.guided:
                 self.predictor.train_if_due()
-            parts = [] if self._screening else search.strata
             first = [c for c in (state.default, *search.placed) if search.placed]
             first = [config for config in first if config not in state.pending]
-            proposed = propose_batch(state, strategy, parts, count)
+            proposed = search.propose(count, at_once=not self.options.in_flight)
             configs = list(dict.fromkeys([*first, *proposed]))
         self.rounds.add(search, configs)
         search.done = not configs
         return True
+
+    def _next(self) -> TaskSearch | None:
+        """Whose turn it is; the judge is asked of a task before it gets its first."""
+        while True:
+            chosen = self._scheduler.choose([search.progress() for search in self.tasks])
+            if chosen is None or not self.tasks[chosen].waits_for_forecast:
+                return None if chosen is None else self.tasks[chosen]
+            with self._choosing():
+                self.tasks[chosen].foresee()
 
     def begin_rounds(self, limit: int | None) -> None:
         """Have the runner begin what is under way, at most `limit` trials of it."""
@@ -317,17 +323,28 @@ class Search:
         state.estimate = lambda configs: self._estimate(state, configs)
         state.joint = lambda configs: self.predictor.joint(state, configs)
         state.behaviour = lambda configs: self.source.behaviour(state, configs)
-        parts = parts_of(state, self.options.layout_trials)
+        if self._shown and not self._screening and task.given is None:
+            state.judged = lambda configs: self._judged(state, configs)
+        state.doubt = lambda: self.predictor.doubt(state)
+        parts = [] if self._screening else parts_of(state, self.options.layout_trials)
         state.shown, state.informed = self._shown, self._informed
         return TaskSearch(state, strategies[self.options.strategy](), parts, flops_of(task))
 
     def _estimate(
         self, state: TuningState, configs: Sequence[Config]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self._judge_ahead(state, configs)
+        return self.predictor.estimate(state, configs)
+
+    def _judge_ahead(self, state: TuningState, configs: Sequence[Config]) -> None:
+        """Have the judge asked in pieces, between which choosing may be ended."""
         self._check()
         if self.deadline is not None and isinstance(self.source, JudgedFeatures):
             self.source.judge_ahead(state, configs, self._check)
-        return self.predictor.estimate(state, configs)
+
+    def _judged(self, state: TuningState, configs: Sequence[Config]) -> NDArray[np.float64]:
+        self._judge_ahead(state, configs)
+        return self.predictor.judged(state, configs)
 
     def _check(self) -> None:
         """Raise `Cancelled` if choosing is to end."""

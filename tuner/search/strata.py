@@ -103,16 +103,28 @@ def _fixed_layouts(subspace: Subspace) -> Iterable[Subspace]:
 
 
 def propose_batch(
-    state: TuningState, strategy: Strategy, parts: Sequence[Stratum], count: int
+    state: TuningState,
+    strategy: Strategy,
+    parts: Sequence[Stratum],
+    count: int,
+    promising: Sequence[Config] | None = None,
 ) -> list[Config]:
     """Up to `count` configurations: the strategy's, what promises most first, then, up to half of
     them, those for parts that have had too few trials.
+
+    Args:
+        promising: parts without any of these, and without a trial, get none; None: all may.
     """
-    chosen = propose_for_strata(state, parts, -(-count // 2))
+    chosen = propose_for_strata(state, parts, -(-count // 2), promising)
     return list(dict.fromkeys([*strategy.propose(state, count - len(chosen)), *chosen]))
 
 
-def propose_for_strata(state: TuningState, parts: Sequence[Stratum], count: int) -> list[Config]:
+def propose_for_strata(
+    state: TuningState,
+    parts: Sequence[Stratum],
+    count: int,
+    promising: Sequence[Config] | None = None,
+) -> list[Config]:
     """Up to `count` configurations for parts that have had too few trials, best predicted first."""
     fastest = state.best[1] if state.best is not None else 0.0
     proposals: list[Config] = []
@@ -121,6 +133,8 @@ def propose_for_strata(state: TuningState, parts: Sequence[Stratum], count: int)
         pending = sum(part.holds(config) for config in proposals)
         best = min((t for result in mine if (t := result.latency) is not None), default=None)
         wanted = part.least
+        if promising is not None and not mine and not any(map(part.holds, promising)):
+            wanted = 0
         if best is not None and best <= _CLOSE * fastest:
             wanted = max(wanted, int(part.share * len(state.results)))
         elif best is not None and best > _HOPELESS * fastest:

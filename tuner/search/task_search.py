@@ -24,7 +24,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.spaces.transfer import carried_over
 from tilesmith.search_space.workloads.template import template_of
-from tilesmith.tuner.search.strata import Stratum, strata
+from tilesmith.tuner.search.forecast import Forecast, forecast_of, untried
+from tilesmith.tuner.search.strata import Stratum, propose_batch, strata
 from tilesmith.tuner.tasks.ledger import Ledger
 from tilesmith.tuner.tasks.scheduler import RECENT, TaskProgress
 from tilesmith.tuner.tasks.strategy import Json, Strategy, generator_state, restored_generator
@@ -106,6 +107,7 @@ class TaskSearch:
             they are chosen, those are in `state.pending`.
         placed: schedules known by what they take inside the model alone. They have had no trial,
             and get one before any other of the task: the two do not quite compare.
+        forecast: what the judge promises of it; None: it was not asked, or there is no judge.
     """
 
     state: TuningState
@@ -121,6 +123,38 @@ class TaskSearch:
     since_best: int = 0
     done: bool = False
     placed: list[Config] = field(default_factory=list)
+    forecast: Forecast | None = None
+
+    @property
+    def waits_for_forecast(self) -> bool:
+        """Whether there is a judge, and it was not asked yet."""
+        return self.forecast is None and self.state.judged is not None
+
+    def foresee(self) -> None:
+        """Ask the judge what it promises."""
+        self.forecast = forecast_of(self.state)
+
+    def propose(self, count: int, *, at_once: bool) -> list[Config]:
+        """Up to `count` new configurations: first the best of each promising structure.
+
+        A strategy that no prediction guides proposes alone.
+
+        Args:
+            at_once: the results are there before the next proposal; then those come alone, unless
+                there are starting points from elsewhere.
+        """
+        if not self.strategy.guided:
+            return self.strategy.propose(self.state, count)
+        if self.waits_for_forecast:
+            self.foresee()
+        state, promising, first = self.state, None, list[Config]()
+        if self.forecast is not None:
+            promising = self.forecast.promising(state.doubt())
+            first = untried(state, promising)[:count]
+        if first and at_once and not state.seeds:
+            return first
+        others = propose_batch(state, self.strategy, self.strata, count - len(first), promising)
+        return list(dict.fromkeys([*first, *others]))
 
     def progress(self) -> TaskProgress:
         """What the scheduler sees: what is under way counts as spent, and has found nothing."""
@@ -136,7 +170,16 @@ class TaskSearch:
             tuple(self.recent),
             self.done,
             pending,
+            self._headroom(),
         )
+
+    def _headroom(self) -> float | None:
+        """What is expected to be gained yet, by the forecast."""
+        if self.forecast is None:
+            return None
+        best, default = self.state.best, self.untuned_latency
+        gained = math.log(default / best[1]) if best is not None and default else 0.0
+        return self.forecast.headroom(gained, self.state.doubt())
 
     @property
     def seconds(self) -> float:
@@ -188,6 +231,7 @@ class TaskSearch:
             "since_best": self.since_best,
             "done": self.done,
             "placed": [dict(config) for config in self.placed],
+            "forecast": self.forecast.save() if self.forecast is not None else None,
         }
 
     def load(self, saved: Json) -> None:
@@ -199,6 +243,8 @@ class TaskSearch:
         self.trials, self.cost = saved["trials"], saved["cost"]
         self.since_best, self.done = saved["since_best"], saved["done"]
         self.placed = [Config.of(values) for values in saved.get("placed", ())]
+        if forecast := saved.get("forecast"):
+            self.forecast = Forecast.load(forecast)
 
 
 _LOG = logging.getLogger("tilesmith.tuner")

@@ -31,6 +31,8 @@ class TaskProgress:
         recent: best latency in seconds after the last of these, at most `RECENT`, oldest first.
         done: exhausted or stopped early; gets no more trials.
         under_way: trials whose results are not there yet.
+        headroom: logarithm by which the judge expects its latency to fall yet; None: it was not
+            asked.
     """
 
     weight: float
@@ -42,6 +44,7 @@ class TaskProgress:
     recent: tuple[float, ...]
     done: bool = False
     under_way: int = 0
+    headroom: float | None = None
 
     @property
     def best(self) -> float | None:

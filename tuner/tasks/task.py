@@ -92,6 +92,11 @@ def no_joint(configs: Sequence[Config]) -> Joint:
     return Joint.independent(*no_estimate(configs))
 
 
+def no_doubt() -> float:
+    """Of who predicts nothing."""
+    return 0.0
+
+
 def own_behaviour(configs: Sequence[Config]) -> Sequence[Hashable]:
     """Each configuration by itself."""
     return configs
@@ -121,6 +126,9 @@ class TuningState:
         estimate: the same with their deviations.
         joint: the same as one distribution, of at least one configuration.
         behaviour: what configurations come to.
+        judged: logarithms of the judge's seconds, whatever was learned since, and large where
+            nothing runs; None: there is no judge, or it may not be asked.
+        doubt: deviation of the error of the difference of two scores.
         shown: whether scores know the analytical latency.
         informed: whether scores rank well before anything is measured.
         layouts: the layout pair of a configuration.
@@ -140,6 +148,8 @@ class TuningState:
     estimate: Estimate = no_estimate
     joint: Callable[[Sequence[Config]], Joint] = no_joint
     behaviour: Behaviour = own_behaviour
+    judged: Predict | None = None
+    doubt: Callable[[], float] = no_doubt
     shown: bool = False
     informed: bool = False
     layouts: Callable[[Config], Layouts] = plain_layouts
