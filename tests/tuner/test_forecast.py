@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from problems import TARGET, cost, ok, state
+from problems import TARGET, WORKLOAD, cost, ok, state
 
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.judgement import Judgement
@@ -98,9 +98,9 @@ def test_doubt_tells_what_is_hopeless_and_results_tell_what_is_left() -> None:
     assert names == [["a"], ["a", "b"], ["a", "b", "c"]]
     promising = forecast.promising(0.2)
     assert untried(searched, promising) == promising
-    searched.add([Trial(searched.default, ok(1.0))])
+    searched.add([Trial(WORKLOAD, searched.default, ok(1.0))])
     assert untried(searched, promising) == promising, "the untuned schedule is no trial of it"
-    searched.add([Trial(Config.of({**dict(promising[0]), "x": 2}), ok(1.0))])
+    searched.add([Trial(WORKLOAD, Config.of({**dict(promising[0]), "x": 2}), ok(1.0))])
     assert untried(searched, promising) == promising[1:]
     searched.pending = {promising[1]}
     assert untried(searched, promising) == []
@@ -145,7 +145,9 @@ def test_doubt_begins_with_what_is_usual_and_becomes_what_is_seen() -> None:
         predictor = Predictor(JudgedFeatures(as_judged, TARGET), DampedResidual)
         noise = np.random.default_rng(1).standard_normal(len(configs))
         times = [3.0 * cost(c) * math.exp(error * e) for c, e in zip(configs, noise, strict=True)]
-        predictor.remember(searched, [Trial(c, ok(t)) for c, t in zip(configs, times, strict=True)])
+        predictor.remember(
+            searched, [Trial(WORKLOAD, c, ok(t)) for c, t in zip(configs, times, strict=True)]
+        )
         seen = math.sqrt(2) * error
         assert predictor.doubt(searched) == pytest.approx(seen, rel=0.25)
         assert (predictor.doubt(searched) < usual.doubt(searched)) == (seen < math.sqrt(2) * 0.15)
@@ -157,7 +159,7 @@ def test_the_first_trials_of_a_task_are_its_promising_structures_fastest_first()
     runner, judging = SimulatorRunner(RunnerOptions(TARGET, judge=judge)), Judging(judge, False)
     tune(tasks, TARGET, ledger, [runner], TuneOptions(trials=24), judging)
     for workload in (CONV, POINTWISE):
-        mine = [e.trial.config for e in ledger.entries if e.workload == workload]
+        mine = [t.config for t in ledger.trials if t.workload == workload]
         searched = opened_state(TuningTask(workload), TARGET, "simulator", 0, ledger)
         searched.judged = lambda configs, w=workload: np.log(judge(w, TARGET, configs).latency)  # type: ignore[misc]
         promising = forecast_of(searched).promising(math.sqrt(2) * 0.15)
