@@ -217,6 +217,8 @@ def _machine(line: dict[str, Any]) -> PackedMachine:
 def _target(name: str, family: str, facts: dict[str, Any]) -> Target:
     """What a machine is, each fact of the kind and in the range that this installation knows."""
     if family != HOST:
+        if not name.isidentifier():
+            raise TargetError(f"{name[:40]!r} is the name of no target")
         known = load_target(name)
         return known.with_settings(_other(known, facts)).uncalibrated
     isa, triple, processor, features = (str(facts.get(f"isa.{part}", "")) for part in
@@ -229,9 +231,8 @@ def _target(name: str, family: str, facts: dict[str, Any]) -> Target:
 
 def _other(known: Target, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts that are not as they are known."""
-    return {
-        n: value for n, value in facts.items() if n not in known or known.fact(n).value != value
-    }
+    same = {name: fact.value for name, fact in known.facts}
+    return {name: value for name, value in facts.items() if same.get(name) != value}
 
 
 def _schedule(line: dict[str, Any], machines: dict[str, PackedMachine]) -> PackedSchedule:

@@ -121,6 +121,13 @@ def test_a_machine_is_one_that_can_be(facts: dict[str, Any], said: str) -> None:
         pack_of(text_of(lines), "p.jsonl")
 
 
+def test_a_target_is_named_and_no_file() -> None:
+    lines = [json.loads(one) for one in lines_of(PACK)]
+    lines[1] |= {"family": "trainium", "name": "../trn1.toml"}
+    with pytest.raises(InputError, match=r"line 2 .* is the name of no target"):
+        pack_of(text_of(lines), "p.jsonl")
+
+
 def test_machines_of_other_families_are_packed_too() -> None:
     trn1, workload = load_target("trn1"), Workload.parse("softmax shape=128x512")
     usual = default_of(workload, trn1)
