@@ -18,6 +18,7 @@ from tilesmith.compiler.assembly.weights import Constants
 from tilesmith.compiler.backends.backend import Compiled, backend_of
 from tilesmith.compiler.graph.graph import Body, Node, TensorInfo
 from tilesmith.compiler.graph.indices import index_fault
+from tilesmith.compiler.numerics.index_ranges import IndexRanges, index_operands
 from tilesmith.compiler.numerics.precision import precision_of
 from tilesmith.compiler.recipe.areas import starts_of
 from tilesmith.compiler.recipe.layouts import PLAIN, physical_bytes
@@ -39,10 +40,10 @@ from tilesmith.compiler.recipe.program import (
 from tilesmith.compiler.recipe.updates import written_over
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import Settled
+from tilesmith.search_space.expressions.formula_ranges import WholeRange
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import ModelError, VerificationError
-from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
 
 Kernels = Mapping[tuple[Workload, Config], Compiled]
@@ -72,6 +73,11 @@ def assemble(
     return recipe
 
 
+def _counted(node: Node, body: Body) -> dict[str, WholeRange]:
+    """The range of a loop's counter inside its body."""
+    return {body.counter: (0, node.attribute("trips") - 1)} if body.counter else {}
+
+
 class _Assembler(NodeAssembler):
     """A graph being assembled: the model, or the body of a control node inside another.
 
@@ -79,6 +85,7 @@ class _Assembler(NodeAssembler):
         around: what the body is inside of; None for the model.
         body: whose graph it is.
         updated: of the model, inputs that are written where they are (`updates.written_over`).
+        counted: of a loop's body, the range of its counter.
         base: byte of the arena at which its own memory starts, once that is known.
     """
 
@@ -91,15 +98,17 @@ class _Assembler(NodeAssembler):
         around: "_Assembler | None" = None,
         body: Body | None = None,
         updated: Mapping[str, tuple[str, str]] | None = None,
+        counted: Mapping[str, WholeRange] | None = None,
     ) -> None:
         super().__init__(settled, store)
+        self._ranges = IndexRanges(self.graph, counted)
         self.kernels = kernels
         self.base = 0
         self._around, self._body = around, body
         self._node: Node | None = None
         self._inside = {
             node: tuple(
-                _Assembler(inner, kernels, arrange, store, self, own)
+                _Assembler(inner, kernels, arrange, store, self, own, counted=_counted(node, own))
                 for inner, own in zip(settled_bodies, node.bodies, strict=True)
             )
             for node, settled_bodies in settled.bodies.items()
@@ -210,32 +219,14 @@ class _Assembler(NodeAssembler):
         Raises:
             ModelError: constant indices are out of range.
         """
-        workload = node.work
-        template = template_of(workload.operator)
-        extents = template.index_extents(workload)
-        checks: dict[str, IndexCheck] = {}
-        for operand, name in zip(template.operands(workload), node.inputs, strict=True):
-            if operand.name not in extents:
-                continue
-            where, axes = f"{workload.operator} '{node.name}'", extents[operand.name]
+        where, checks = f"{node.work.operator} '{node.name}'", {}
+        for name, axes in index_operands(node):
             if name in self.graph.constants:
                 if fault := index_fault(self.graph.constants[name], axes):
                     raise ModelError(f"{where} {fault}")
-            elif (bound := self._index_bound(name)) is None or bound > min(axes):
+            elif not self._ranges.within(name, axes):
                 checks[name] = IndexCheck(where, self._ref(self.graph.info(name)), axes)
         return checks
-
-    def _index_bound(self, name: str) -> int | None:
-        """What a tensor's elements are below, if a kernel made them as indices."""
-        node = self.graph.producers.get(name)
-        if node is None or node.kind == "host":
-            return None
-        if node.workload is not None:
-            return template_of(node.workload.operator).index_bound(node.workload)
-        bounds = [self._index_bound(source) for source in node.inputs]
-        return (
-            max((b for b in bounds if b is not None), default=None) if None not in bounds else None
-        )
 
     def _origin(self, name: str) -> str:
         """The tensor whose elements a view shows, all of them."""

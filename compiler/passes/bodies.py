@@ -4,7 +4,7 @@ What a body computes becomes kernels by the same passes as the model around it. 
 of Loop 23, Scan 23 and If 23 of the ONNX standard, which earlier opsets (Scan from 9 on) share.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from tilesmith.compiler.graph.graph import (
     attributes_of,
 )
 from tilesmith.compiler.graph.sources import from_one
+from tilesmith.compiler.numerics.index_ranges import runs_unchecked
 from tilesmith.compiler.onnx.bodies import (
     BodySurroundings,
     Opened,
@@ -35,7 +36,7 @@ from tilesmith.compiler.onnx.importer import import_body
 from tilesmith.compiler.rewriting.recurrent import OPERATORS, taken_apart
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass
-from tilesmith.search_space.workloads.template import template_of
+from tilesmith.search_space.expressions.formula_ranges import WholeRange
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,14 @@ class OpenBodies(RulePass):
         opened = opened_body(body, given, results, _around(rewriter), import_body)
         return None if opened is None else self.lowered(opened)
 
-    def lowered(self, body: Opened) -> Opened | None:
-        """A body as kernels; None if something of it is on the host."""
+    def lowered(self, body: Opened, **known: WholeRange) -> Opened | None:
+        """A body as kernels; None if something of it is on the host.
+
+        Args:
+            known: ranges of inputs of the body.
+        """
         graph = self.lower(body.graph)
-        return replace(body, graph=graph) if _is_native(graph) else None
+        return replace(body, graph=graph) if _is_native(graph, known) else None
 
 
 def _from_one(node: Node, sources: tuple[str, ...]) -> Node:
@@ -111,21 +116,9 @@ def _from_one(node: Node, sources: tuple[str, ...]) -> Node:
     return replace(node, bodies=tuple(bodies), sources=sources)
 
 
-def _is_native(graph: Graph) -> bool:
+def _is_native(graph: Graph, known: Mapping[str, WholeRange]) -> bool:
     """Whether nothing of it is on the host, nor has to be looked at there while it runs."""
-    for node in graph.nodes:
-        if node.kind == "host":
-            return False
-        if node.workload is not None:
-            template = template_of(node.workload.operator)
-            operands = (operand.name for operand in template.operands(node.workload))
-            names = dict(zip(operands, node.inputs, strict=True))
-            if any(
-                names[operand] not in graph.constants
-                for operand in template.index_extents(node.workload)
-            ):
-                return False
-    return True
+    return all(node.kind != "host" for node in graph.nodes) and runs_unchecked(graph, known)
 
 
 # -- what goes in and out -----------------------------------------------------------------------
@@ -179,10 +172,11 @@ def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
         return None
     first = rewriter.constant(condition) if condition else np.array(True)
     forever = endless(body, first)
-    lowered = step.lowered(body)
+    trips = rewriter.constant(limit) if limit else np.array(ENDLESS)
+    most = ENDLESS if trips is None else max(1, int(trips.reshape(-1)[0]))
+    lowered = step.lowered(body, **{body.inputs[0]: (0, most - 1)})
     if lowered is None:
         return None
-    trips = rewriter.constant(limit) if limit else np.array(ENDLESS)
     rows = lowered.graph.outputs[1 + len(states) :]
     if (rows and not forever) or (not limit and forever):
         return None  # how many rows there are nobody knows; or a loop that never ends
@@ -190,7 +184,6 @@ def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
         return None
     if trips is not None and int(trips.reshape(-1)[0]) < 1:
         return None
-    often = ENDLESS if trips is None else int(trips.reshape(-1)[0])
     results = [rewriter.info(name) for name in node.writes]
     if not all(info.known for info in results):
         return None
@@ -210,7 +203,7 @@ def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
         _rows(node, lowered, len(states), len(states) + 1), lowered.inputs[0],
     )  # fmt: skip
     number = outside.number(limit) if trips is None else -1
-    return [_repeat(node, outside, inner, trips=often, limit=number, test=test)]
+    return [_repeat(node, outside, inner, trips=most, limit=number, test=test)]
 
 
 def _scan(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:

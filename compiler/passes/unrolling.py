@@ -15,6 +15,7 @@ from tilesmith.compiler.passes.bodies import OpenBodies
 from tilesmith.compiler.rewriting.recurrent import OPERATORS
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
+from tilesmith.search_space.expressions.formula_ranges import WholeRange
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def _work(graph: Graph) -> int:
 class _AsTheyAre(OpenBodies):
     """Opens bodies, and leaves what is in them as the model has it."""
 
-    def lowered(self, body: Opened) -> Opened | None:
+    def lowered(self, body: Opened, **known: WholeRange) -> Opened | None:
         return body
 
 

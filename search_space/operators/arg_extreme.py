@@ -7,9 +7,12 @@ ONNX ArgMax and ArgMin, opset 13. What is not a number is passed over, but where
 then it is the answer (as in onnxruntime, which keeps the first element until another is larger).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays, is_floating
+from tilesmith.search_space.expressions.formula_ranges import WholeRange
 from tilesmith.search_space.expressions.scalar import Index, Scalar, call, load
 from tilesmith.search_space.operator_parts.flattening import around, product
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
@@ -57,8 +60,10 @@ class ArgExtreme(Template):
         kept = (1,) if workload.integer("keepdims") else ()
         return Operand("y", (*shape[:position], *kept, *shape[position + 1 :]), "int64", "output")
 
-    def index_bound(self, workload: Workload) -> int | None:
-        return workload.shape("shape")[workload.integer("axis")]
+    def output_range(
+        self, workload: Workload, inputs: Sequence[WholeRange | None]
+    ) -> WholeRange | None:
+        return 0, workload.shape("shape")[workload.integer("axis")] - 1
 
     def flops(self, workload: Workload) -> int:
         return 2 * product(workload.shape("shape"))

@@ -6,6 +6,8 @@ An operand's shape is aligned right with the output's and may be 1 where it broa
 as far as the operands' memory allows (`flattening`).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import (
@@ -15,6 +17,7 @@ from tilesmith.search_space.expressions.dtypes import (
     is_floating,
     to_numpy,
 )
+from tilesmith.search_space.expressions.formula_ranges import WholeRange, range_of
 from tilesmith.search_space.expressions.formula_types import NUMBER, type_of
 from tilesmith.search_space.expressions.scalar import Scalar, load, operations
 from tilesmith.search_space.operator_parts.flattening import (
@@ -142,6 +145,11 @@ class Elementwise(Template):
         formula = self._formula(workload)
         value = expanded(formula, [load("x")] * operand_count(formula))
         return operations(value) * product(workload.shape("shape"))
+
+    def output_range(
+        self, workload: Workload, inputs: Sequence[WholeRange | None]
+    ) -> WholeRange | None:
+        return range_of(self._formula(workload), inputs, self.dtypes(workload))
 
     def reference(self, workload: Workload, inputs: Arrays) -> Array:
         arrays = [inputs[operand.name] for operand in self.inputs(workload)]

@@ -39,6 +39,7 @@ class _Gather(Template):
         ),
     )
     reads = (DATA, INDICES)
+    picks = True
     examples = (
         "gather shape=19x37 indices=2x5",
         "gather shape=3x7x5 indices=11 axis=1 index=int32",

@@ -37,6 +37,7 @@ class GatherElements(Template):
     )
     reads = (DATA, INDICES)
     writes = Shaped("y", "indices")
+    picks = True
     examples = (
         "gather_elements shape=19x37 indices=19x5 axis=1",
         "gather_elements shape=5x7x33 indices=5x3x33 axis=1 index=int32",

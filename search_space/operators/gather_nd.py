@@ -41,6 +41,7 @@ class GatherND(Template):
         INDEX,
     )
     reads = (DATA, INDICES)
+    picks = True
     examples = (
         "gather_nd shape=5x7x33 indices=4x2",
         "gather_nd shape=3x5x7 indices=3x4x1 batch=1 index=int32",

@@ -29,6 +29,7 @@ class Slice(Template):
         Parameter("steps", "distance of elements taken, e.g. 1x1x2x2 (default: all 1)", ""),
     )
     writes = Shaped("y", "sizes")
+    picks = True
     examples = (
         "slice shape=2x7x5x3 starts=0x2x0x0 sizes=2x3x5x3",
         "slice shape=9x37 starts=1x0 sizes=4x19 steps=2x2",

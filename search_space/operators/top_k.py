@@ -9,9 +9,12 @@ ONNX TopK, opset 11, whose values are gathered by these indices. The smallest ar
 -1 - ordinal(x). What is not a number is larger than all numbers (with its sign set: smaller).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays
+from tilesmith.search_space.expressions.formula_ranges import WholeRange
 from tilesmith.search_space.expressions.scalar import Index, Scalar, call, load
 from tilesmith.search_space.operator_parts.flattening import around, product
 from tilesmith.search_space.operator_parts.formula import evaluate, operand
@@ -61,8 +64,10 @@ class TopK(Template):
         shape[position] = workload.integer("k")
         return Operand("y", tuple(shape), "int64", "output")
 
-    def index_bound(self, workload: Workload) -> int | None:
-        return workload.shape("shape")[workload.integer("axis")]
+    def output_range(
+        self, workload: Workload, inputs: Sequence[WholeRange | None]
+    ) -> WholeRange | None:
+        return 0, workload.shape("shape")[workload.integer("axis")] - 1
 
     def flops(self, workload: Workload) -> int:
         return product(workload.shape("shape"))

@@ -26,6 +26,7 @@ class _Transpose(RelayoutTemplate):
         Parameter.shape("shape", "of the input, e.g. 1x128x12x64"),
         Parameter("perm", "input axis of each output axis, e.g. 0x2x1x3", text=True),
     )
+    picks = True
     examples = (
         "transpose shape=37x19 perm=1x0",
         "transpose shape=1x7x3x33 perm=0x2x1x3",

@@ -8,13 +8,14 @@ Contract: `reference` is written in numpy, independently of the stages.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
 from tilesmith.search_space.expressions.expression import ExprLike
+from tilesmith.search_space.expressions.formula_ranges import WholeRange
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.support.registry import Registry
@@ -94,6 +95,8 @@ class Template(ABC):
     """Its output before the epilogue, unless `output` says otherwise."""
     fuses_epilogues: ClassVar[bool] = False
     """Whether `compute` applies the workload's epilogue; workloads with one are refused if not."""
+    picks: ClassVar[bool] = False
+    """Whether every element of its output is one of its first input."""
     parts: ClassVar[str] = ""
     """Operators that do the same together, to name where a family has no schedule for this one."""
     examples: ClassVar[tuple[str, ...]] = ()
@@ -164,9 +167,12 @@ class Template(ABC):
         """
         return {}
 
-    def index_bound(self, workload: Workload) -> int | None:
-        """If every element of the output is an index, 0 or more: what it is below."""
-        return None
+    def output_range(
+        self, workload: Workload, inputs: Sequence[WholeRange | None]
+    ) -> WholeRange | None:
+        """Between which whole numbers the elements of the output lie before any epilogue, from
+        where those of its inputs do; None where nothing is known."""
+        return inputs[0] if self.picks else None
 
     def flops(self, workload: Workload) -> int:
         """Floating-point operations of the direct form (a multiply-add counts two); none of what

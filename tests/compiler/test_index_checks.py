@@ -96,3 +96,51 @@ def test_an_index_folded_late_is_checked_by_the_compiler() -> None:
     text = """g (float[5, 3] x) => (float[1, 3] y) { n = Neg(six) y = Gather(x, n) }"""
     with pytest.raises(ModelError, match="index -6 of an axis with 5"):
         build(import_model(model_of(text, six=np.array([6]))), host_target())
+
+
+CLAMPED = """g (float[5, 3] x, int64[2] i) => (float[2, 3] y) {{
+    t = Relu(x) a = Max(i, low) b = Min(a, high) {then} y = Gather(t, c) }}"""
+
+
+@pytest.mark.parametrize(
+    ("then", "high", "checked"),
+    [
+        ("c = Identity(b)", 4, False),
+        ("c = Identity(b)", 5, True),
+        ("c = Sub(b, four)", 4, False),
+        ("c = Mul(b, four)", 1, False),
+        ("c = Mul(b, large)", 1, True),
+        ("c = Concat<axis=0>(b, i)", 4, True),
+    ],
+)
+def test_what_is_sure_to_lie_inside_is_not_checked(then: str, high: int, checked: bool) -> None:
+    text = CLAMPED.format(then=then)
+    if "Concat" in then:
+        text = text.replace("float[2, 3] y", "float[4, 3] y")
+    numbers = {"low": 0, "high": high, "four": 4, "large": 2**62}
+    model = model_of(text, **{name: np.array(n, np.int64) for name, n in numbers.items()})
+    executable = build(import_model(model), host_target())
+    steps = [step for step in executable.recipe.steps if isinstance(step, KernelStep)]
+    assert any(step.checks for step in steps) == checked
+    inputs = _inputs(-7 if not checked else 0, 9 if not checked else 0)
+    assert_close(executable.run(inputs), expected(model, inputs))
+
+
+@pytest.mark.parametrize(("shift", "native"), [(0, True), (-1, True), (1, False)])
+def test_a_loop_that_reads_rows_by_its_counter_is_compiled(shift: int, native: bool) -> None:
+    """Of index -1 it reads the last row; what would be behind the last one, nobody can know."""
+    body = "b (int64 n, bool go, float[3] s) => (bool on, float[3] t)"
+    step = "{ on = Identity(go) k = Add(n, d) r = Gather(x, k) h = Tanh(s) t = Add(h, r) }"
+    model = model_of(
+        "g (float[5, 3] x, float[3] s0) => (float[3] y) { y = Loop(five, true, s0)"
+        f"<body = {body} {step}> }}",
+        five=np.array(5), true=np.array(True), d=np.array(shift),
+    )  # fmt: skip
+    executable = build(import_model(model), host_target())
+    assert (executable.report.host == 0) == native
+    inputs = {"x": random(5, 3), "s0": random(3)}
+    if native:
+        assert_close(executable.run(inputs), expected(model, inputs))
+        return
+    with pytest.raises(JobError):
+        executable.run(inputs)

@@ -85,7 +85,7 @@ class _Partitioner:
         outputs = tuple(self._output(info.name) for info in self.graph.outputs)
         self._close()
         return ShardedProgram(
-            self.graph.name,
+            self.graph.title,
             self.sharding.mesh,
             tuple(self.inputs),
             outputs,
@@ -174,7 +174,7 @@ class _Partitioner:
                 wanted.add(item.source)
                 result.append(item)
                 continue
-            name = f"{self.graph.name}.{len(self.order) - len(result)}"
+            name = f"{self.graph.title}.{len(self.order) - len(result)}"
             graph = self.local.graph(name, item, wanted, self.graph.opsets)
             result.append(ProgramSegment(graph))
             wanted.update(info.name for info in graph.inputs)

@@ -75,7 +75,7 @@ def optimum(
             "ortools is not installed; install it with: pip install 'tilesmith[ortools]'"
         )
     core = reduce((tables or Tables(problem)).priced(price), SMALL)
-    values, bound = _solved(core, effort, problem.graph.name)
+    values, bound = _solved(core, effort, problem.graph.title)
     whole = core.complete(values)
     chosen = tuple(whole[number] for number in range(len(problem.items)))
     objective = problem.cost(chosen) + sum(

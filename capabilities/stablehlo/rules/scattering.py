@@ -50,7 +50,7 @@ class _Written:
     """Where a scatter writes.
 
     Attributes:
-        windows: where, whether inside or not.
+        windows: where; those that are not inside as near as they can be.
         inside: by window, whether it is written at all; None: every one.
         unique: whether no element is in two windows.
         within: axes of updates that lie in windows.
@@ -81,6 +81,7 @@ class _Written:
         starts = dict(zip(axes.scattered_dims_to_operand_dims, vectors, strict=True))
         counts = batched(b, tuple(axes.scatter_indices_batching_dims), vector, indices.shape)
         inside = _inside(b, shape, starts, sizes, batch)
+        starts = {a: clamped(b, start, shape[a] - sizes[a]) for a, start in starts.items()}
         starts.update(zip(shared, counts, strict=True))
         stated = "unique_indices" in attributes and bool(attributes["unique_indices"].value)
         unique = stated or math.prod(batch) == 1
@@ -147,11 +148,7 @@ class _Written:
         like: Values,
     ) -> list[TensorValue]:
         b, windows = self.b, self.windows
-        near = {
-            axis: clamped(b, start, self.shape[axis] - windows.sizes[axis])
-            for axis, start in windows.starts.items()
-        }
-        there = [read(b, value, replace(windows, starts=near)) for value in values]
+        there = [read(b, value, windows) for value in values]
         combined = body.of_parts(like)(there, [self.moved(each) for each in updates])
         shape = (*windows.batch, *windows.sizes)
         arranged = replace(self, within=tuple(range(len(windows.batch), len(shape))))

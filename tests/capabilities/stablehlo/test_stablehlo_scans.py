@@ -115,9 +115,17 @@ def before(i: Any, a: Any, x: Any) -> Any:
         pytest.param(lambda i, a, x: a.at[i].set(a.sum(0) * 0.01), id="all of it"),
         pytest.param(lambda i, a, x: a.at[i].set(1.0).at[79 - i].set(x[i]), id="two rows"),
         pytest.param(lambda i, a, x: jnp.where(i > 70, a.at[i].set(2.0), a), id="some turns"),
+        pytest.param(lambda i, a, x: a.at[x[i, 0].astype(int) * 30].add(x[i]), id="some outside"),
+        pytest.param(
+            lambda i, a, x: lax.dynamic_update_slice(
+                a, lax.dynamic_slice(a, (3 * i - 9, 0), (2, 4)) + 1, (i, 0)
+            ),
+            id="clamped",
+        ),
     ],
 )
 def test_states_that_are_no_rows_are_carried_whole(body: Callable[..., Any]) -> None:
     function = each(body, 1, 80)
     executable = compiled(jax.jit(function).lower(ROWS).as_text())
+    assert not executable.report.host_nodes
     compare(run(executable, [ROWS]), [np.asarray(jax.jit(function)(ROWS))])
