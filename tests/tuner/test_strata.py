@@ -101,3 +101,25 @@ def test_a_generation_may_be_held_to_a_few_structures() -> None:
     evolve(searched, [best], options, predict)
     structures = {searched.space.structure(config) for config in asked}
     assert len(structures) == 3 and searched.space.structure(best) in structures
+
+
+def test_where_some_were_measured_few_structures_are_new() -> None:
+    searched = state(0)
+    by_structure = {searched.space.structure(config): config for config in searched.space}
+    first, second, third, *others = by_structure.values()
+    assert len(others) >= 3
+    met = {searched.space.structure(config) for config in (first, second, third)}
+    workload = searched.task.workload
+    searched.add([Trial(workload, c, ok(cost(c))) for c in (first, second, third)])
+    asked: list[Config] = []
+
+    def predict(configs: Sequence[Config]) -> np.ndarray:
+        asked.extend(configs)
+        return np.array([cost(config) for config in configs])
+
+    evolve(
+        searched, [first], Evolution(population=64, generations=2, structures=4, unmet=1), predict
+    )
+    structures = {searched.space.structure(config) for config in asked}
+    assert searched.space.structure(first) in structures
+    assert len(structures - met) <= 3, "one in each generation"

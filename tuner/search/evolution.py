@@ -32,6 +32,10 @@ class Evolution:
         structures: most structures in a generation (None: any number). Judging costs by the
             structure, hardly by the configuration: two thirds of these places go to the structures
             of the best, the others to random ones.
+        unmet: of these, most that are new: no measured configuration has them, nor one of an
+            earlier generation; more while fewer than `structures` have been met (None: any
+            number). A structure is dear the first time. Each generation then has half as many
+            structures as the last.
     """
 
     population: int = 512
@@ -42,6 +46,7 @@ class Evolution:
     elite: float = 0.05
     selection: float = 2.0
     structures: int | None = None
+    unmet: int | None = None
 
 
 def evolve(
@@ -59,9 +64,12 @@ def evolve(
     missing = options.population - len(start)
     population = start.joined(breeder.sample(state.rng, missing, balanced=True))
     scores: dict[Config, float] = {}
+    met = {state.space.structure(config) for config in state.results if options.unmet is not None}
     for generation in range(options.generations + 1):
         if options.structures is not None:
-            population = _of_few(breeder, population, options.structures, state.rng)
+            halved = generation if options.unmet is not None else 0
+            most = max(options.structures >> halved, 1)
+            population = _of_few(state, population, most, options.unmet, met)
         values = _score(breeder, population, predict, scores)
         if generation < options.generations:
             population = _next(breeder, population, values, state.rng, options)
@@ -69,16 +77,25 @@ def evolve(
 
 
 def _of_few(
-    breeder: Breeder, population: Population, most: int, rng: np.random.Generator
+    state: TuningState, population: Population, most: int, unmet: int | None, met: set[Config]
 ) -> Population:
-    """The individuals of at most `most` structures: the first to appear, and random others."""
+    """The individuals of few structures: the first to appear, and random others; `met` are those
+    that are not new, to which the new ones are added."""
+    breeder = state.space.breeder
     numbers = breeder.structures(population)
     count = int(numbers.max(initial=-1)) + 1
     if count <= most:
         return population
     first = 2 * most // 3
-    others = first + rng.permutation(count - first)[: most - first]
-    return population.take(np.isin(numbers, [*range(first), *others.tolist()]))
+    order = [*range(first), *(first + state.rng.permutation(count - first)).tolist()]
+    if unmet is not None:
+        firsts = population.take(np.unique(numbers, return_index=True)[1])
+        structures = [state.space.structure(config) for config in breeder.decode(firsts)]
+        new = [number for number in order if structures[number] not in met]
+        left_out = set(new[max(unmet, most - len(met)) :])
+        order = [number for number in order if number not in left_out][:most]
+        met.update(structures[number] for number in order)
+    return population.take(np.isin(numbers, order[:most]))
 
 
 def _score(

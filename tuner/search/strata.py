@@ -21,6 +21,8 @@ from tilesmith.tuner.tasks.strategy import Strategy, new_random, pick_diverse
 from tilesmith.tuner.tasks.task import Layouts, TuningState
 
 _BREEDING = Evolution(population=128, generations=1, crossover=0.3, structures=4)
+_INFORMED_BREEDING = Evolution(population=128, generations=0, structures=3)
+"""Where scores rank well from the start, a draw does: most of what it costs is structures."""
 _ALGORITHM_TRIALS = 2
 _FEW = 4
 """Subspaces of one algorithm that are looked into one by one; more are variants of it."""
@@ -148,6 +150,7 @@ def propose_for_strata(
 def _best_predicted(state: TuningState, count: int, taken: Sequence[Config]) -> list[Config]:
     """New configurations of one part, best predicted first."""
     seeds = [config for config, _ in state.ranked() if config in state.space][:16]
-    ordered = evolve(state, [*seeds, *state.seeds], _BREEDING)
+    breeding = _INFORMED_BREEDING if state.informed else _BREEDING
+    ordered = evolve(state, [*seeds, *state.seeds], breeding)
     picked = pick_diverse(state, ordered, count, taken)
     return picked + new_random(state, count - len(picked), taken=[*taken, *picked])

@@ -104,12 +104,12 @@ class JudgedFeatures:
     ) -> None:
         """Judge what is new in pieces, calling `check`, which may raise, after each.
 
-        Configurations of one algorithm stay together: they share most of the work.
+        Configurations of one structure stay together: they share most of the work.
         """
         new, size = self._unknown(state, configs), _FIRST_PIECE
         if len(new) > size:
-            places = {id(subspace): place for place, subspace in enumerate(state.space.subspaces)}
-            new.sort(key=lambda config: places[id(state.space.subspace_of(config))])
+            structures: dict[Config, int] = {}
+            new.sort(key=lambda c: structures.setdefault(state.space.structure(c), len(structures)))
         while new:
             begun = time.monotonic()
             self.describe(state, new[:size])
