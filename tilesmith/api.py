@@ -70,6 +70,9 @@ def tune(
             threads: threads a kernel may use; 1 unless given.
             precision: "fp32", "bf16" or, on CPUs, "fp16": of the kernels of an fp32 model. Or
                 "int8": of a model that is quantised, or that `calibration` quantises.
+            bits: "same": schedules stay inside one order of summation for each operator, so that
+                outputs are equal to the bit whatever was tuned, and on however many threads
+                (CPUs); "any" unless given.
             calibration: data for "int8", as `quantize` takes it.
             seed: of all random choices; 0 unless given.
             resume: go on with the last unfinished job on the same input; without one, start.
@@ -151,9 +154,9 @@ def compile(
         tune: "background" has the model tuned by another process while it is used, and exchanged
             for what is faster between calls (docs/first-use.md); "never" does not. Left out: what
             `TILESMITH_TUNE` says, if anything.
-        asked: `threads`, `precision`, `calibration`, `shapes`, `settings`, `updates`, as `tune`.
-            With ranges in `shapes`, what comes back runs inputs of every size in them, and compiles
-            nothing when it does.
+        asked: `threads`, `precision`, `bits`, `calibration`, `shapes`, `settings`, `updates`, as
+            `tune`. With ranges in `shapes`, what comes back runs inputs of every size in them, and
+            compiles nothing when it does.
 
     Raises:
         InputError: model, target or database are wrong; `require_tuned` and something is not tuned.
@@ -219,7 +222,7 @@ def simulate(
             accelerator, else analytical.
         trace: file for a Chrome/Perfetto trace of a single operator, or of a model that is one
             program on an accelerator.
-        asked: `threads`, `precision`, `shapes`, `settings`, as `tune`.
+        asked: `threads`, `precision`, `bits`, `shapes`, `settings`, as `tune`.
 
     Raises:
         InputError: subject, target, database or fidelity are wrong.

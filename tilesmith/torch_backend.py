@@ -30,7 +30,9 @@ from tilesmith.search_space.support.errors import InputError
 __all__ = ["GraphReport", "reports", "tilesmith"]
 
 NAME = "tilesmith"
-_OPTIONS = ("target", "database", "require_tuned", "threads", "precision", "settings", "tune")
+_OPTIONS = (
+    "target", "database", "require_tuned", "threads", "precision", "bits", "settings", "tune",
+)  # fmt: skip
 
 _graphs: list[weakref.ref[CompiledGraph]] = []
 

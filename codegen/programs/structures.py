@@ -23,6 +23,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tilesmith.codegen.programs.same_bits import order_of, same_bits
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.expressions.sizes import Size, samples
 from tilesmith.search_space.hardware.target import Target
@@ -34,6 +35,7 @@ from tilesmith.search_space.results.judging import judges
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
+from tilesmith.search_space.spaces.transfer import carried_over
 from tilesmith.search_space.support.errors import (
     CodegenError,
     ScheduleError,
@@ -59,7 +61,9 @@ T = TypeVar("T")
 @lru_cache(maxsize=1024)
 def space_of(workload: Workload, target: Target) -> SearchSpace:
     """The search space of a workload on a target."""
-    return scheduler_of(workload, target).space(workload, target)
+    scheduler = scheduler_of(workload, target)
+    space = scheduler.space(workload, target)
+    return same_bits(scheduler, space, workload, target) if workload.sums == "same" else space
 
 
 @lru_cache(maxsize=1024)
@@ -74,8 +78,10 @@ def default_of(workload: Workload, target: Target) -> Config:
         ConfigError: not even the smallest tiles fit; the message names the limit.
     """
     scheduler = scheduler_of(workload, target)
-    default = scheduler.default(workload, target)
-    others = scheduler.alternatives(workload, target)
+    configs = (scheduler.default(workload, target), *scheduler.alternatives(workload, target))
+    if workload.sums == "same":
+        configs = _with_same_bits(workload, target, configs)
+    default, *others = configs
     judge = judges.find(target.family) if others else None
     if judge is None:
         return default
@@ -84,10 +90,23 @@ def default_of(workload: Workload, target: Target) -> Config:
     return fastest[1] if fastest[0] < CLEARLY_FASTER * usual else default
 
 
+def _with_same_bits(
+    workload: Workload, target: Target, configs: tuple[Config, ...]
+) -> tuple[Config, ...]:
+    """Those of the workload's space; where none is, what is most like the canonical one there."""
+    space = space_of(workload, target)
+    if kept := tuple(config for config in configs if config in space):
+        return kept
+    canonical = scheduler_of(workload, target).canonical(workload, target)
+    return (carried_over(canonical, space) or next(iter(space)),)
+
+
 @lru_cache(maxsize=1024)
 def inside_of(workload: Workload, target: Target) -> Config:
     """The same for kernels between others, which keep tensors on chip where a target can."""
-    return scheduler_of(workload, target).inside(workload, target)
+    config = scheduler_of(workload, target).inside(workload, target)
+    same = workload.sums == "any" or config in space_of(workload, target)
+    return config if same else default_of(workload, target)
 
 
 @lru_cache(maxsize=2048)
@@ -167,11 +186,17 @@ def lowered_varying(
     usual = workload.at(typical)
     largest = workload.at({size.name: size.high for size in sizes})
     workload.at({size.name: size.low for size in sizes})
-    space_of(usual, target).validate(config)
-    chosen = scheduler_of(usual, target).varying(workload, usual, largest, target, config)
-    space = space_of(usual, target)
+    scheduler, space = scheduler_of(usual, target), space_of(usual, target)
+    space.validate(config)
+    chosen = scheduler.varying(workload, usual, largest, target, config)
     own = {size.name: own_name(number) for number, size in enumerate(sizes)}
     neutral = workload.substituted({name: var(own[name]) for name in workload.sizes})
+    if workload.sums == "same":  # kernels for all sizes may add in an order of their own
+        usual_one = scheduler.varying(workload, usual, largest, target, default_of(usual, target))
+        here, there = (
+            order_of(scheduler, space, neutral, target, one) for one in (chosen, usual_one)
+        )
+        chosen = chosen if here == there else usual_one
     program = structure_program(neutral, target, space.structure(chosen)).bind(space.tiles(chosen))
     kept = tuple(Size(own[size.name], size.low, size.high) for size in sizes)
     return replace(program, sizes=kept)

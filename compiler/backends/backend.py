@@ -80,8 +80,17 @@ class Backend(ABC):
     """Layouts of images, channels last, that elementwise kernels and joins can work in, too."""
     sends_rows: ClassVar[bool] = False
     """Whether a collective begins when its first rows are there: sums need not be cut for that."""
+    keeps_bits: ClassVar[bool] = False
+    """Whether schedules may be kept to one order of summation."""
     falls_back: ClassVar[bool] = False
     """Whether kernels without a schedule for the target run on the host instead."""
+
+    def check_bits(self, target: Target, bits: str) -> None:
+        """Raise `ModelError` for bits that kernels of the family cannot promise."""
+        if bits != "any" and not self.keeps_bits:
+            raise ModelError(
+                f"target '{target.name}' promises no bits={bits}; processors do (target cpu)"
+            )
 
     def check_size(  # noqa: B027 (most backends have all the memory of the host)
         self, target: Target, graph: Graph, nbytes: int, chips: int = 1

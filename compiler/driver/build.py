@@ -59,6 +59,7 @@ class BuildOptions:
         updates: by input the output that its array is to hold after a run.
         arrange: places activations in their arena.
         chips: over how many of the target the model may go, in a pipeline.
+        bits: what may become of the last bits of sums: one of `workload.SUMS`.
     """
 
     threads: int = 1
@@ -68,6 +69,7 @@ class BuildOptions:
     updates: Mapping[str, str] = field(default_factory=dict)
     arrange: Arrange = plan_arena
     chips: int = 1
+    bits: str = "any"
 
 
 DEFAULTS = BuildOptions()
@@ -163,7 +165,7 @@ def recipe_of(
     backend.check_chips(target, options.chips)
     if options.updates:
         graph = with_updates(graph, options.updates)
-    lowered = scheduled(graph, target, options.precision)
+    lowered = scheduled(graph, target, options.precision, options.bits)
     if backend.falls_back:
         _check_size(lowered, target, options.chips)
     chooser = Schedules(target, database, options, pinned).chooser(lowered)
@@ -190,7 +192,12 @@ def fastest_recipe(
 
 
 def scheduled(
-    graph: Graph, target: Target, precision: str = "fp32", *, bodies: bool = True
+    graph: Graph,
+    target: Target,
+    precision: str = "fp32",
+    bits: str = "any",
+    *,
+    bodies: bool = True,
 ) -> Graph:
     """The kernels of a model on a target.
 
@@ -200,7 +207,7 @@ def scheduled(
     backend = backend_of(target)
     if backend.falls_back:
         backend.check(target)
-    return apply(graph, passes_for(target, precision, bodies=bodies))
+    return apply(graph, passes_for(target, precision, bits, bodies=bodies))
 
 
 def _check_size(graph: Graph, target: Target, chips: int) -> None:

@@ -23,6 +23,7 @@ from tilesmith.compiler.passes.joins import MakeJoins
 from tilesmith.compiler.passes.normalisation import RecogniseNormalisations
 from tilesmith.compiler.passes.padding import FoldPadding
 from tilesmith.compiler.passes.quantised_weights import KeepQuantisedWeights
+from tilesmith.compiler.passes.same_bits import SameBits
 from tilesmith.compiler.passes.scales import MoveScales
 from tilesmith.compiler.passes.scattered_axes import ScatterInside
 from tilesmith.compiler.passes.selections import AddSelections
@@ -79,32 +80,36 @@ LOWERING: tuple[Pass, ...] = (
 )
 
 
-def passes_for(target: Target, precision: str = "fp32", *, bodies: bool = True) -> tuple[Pass, ...]:
+def passes_for(
+    target: Target, precision: str = "fp32", bits: str = "any", *, bodies: bool = True
+) -> tuple[Pass, ...]:
     """Every pass from an imported model to a target's kernels, in order.
 
     Args:
+        bits: one of `workload.SUMS`.
         bodies: whether those of loops and branches become kernels, too, where the family runs them.
 
     Raises:
         TargetError: models cannot run on the target.
-        ModelError: no such precision, or the target's kernels do not have it.
+        ModelError: no such precision, or the target's kernels do not have it, or not these bits.
     """
     own = backend_of(target).pipeline(target, precision)
+    backend_of(target).check_bits(target, bits)
     folding = SIMPLIFICATIONS.index(FoldConstants())
     before, after = SIMPLIFICATIONS[:folding], SIMPLIFICATIONS[folding + 1 :]
     opening: tuple[Pass, ...] = ()
     if bodies and own.opens_bodies:  # how often a loop runs may be computed
         # What an iteration hands to the next stays as it is.
-        opening = (OpenBodies(lambda body: apply(body, passes_for(target))),)
+        opening = (OpenBodies(lambda body: apply(body, passes_for(target, bits=bits))),)
     return (
         *own.first, *before, *own.before_folding, FoldConstants(), *opening, *own.after_folding,
-        *after, *LOWERING, *own.kernels,
+        *after, *LOWERING, *own.kernels, *((SameBits(),) if bits == "same" else ()),
     )  # fmt: skip
 
 
-def every_pass(target: Target, precision: str = "fp32") -> tuple[Pass, ...]:
+def every_pass(target: Target, precision: str = "fp32", bits: str = "any") -> tuple[Pass, ...]:
     """`passes_for` and the settling of layouts, which ends a compilation; errors as there."""
-    return (*passes_for(target, precision), SettleLayouts(ScheduleChooser(target, None, 1)))
+    return (*passes_for(target, precision, bits), SettleLayouts(ScheduleChooser(target, None, 1)))
 
 
 def simplify(graph: Graph) -> Graph:

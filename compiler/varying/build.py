@@ -63,7 +63,7 @@ def typical(file: ModelFile, declared: Declared, schedules: Schedules) -> list[t
     snapshots = []
     for _, form in _Builder(file, declared, schedules).forms():
         target, options = schedules.target, schedules.options
-        graph = scheduled(form.graphs[0], target, options.precision, bodies=False)
+        graph = scheduled(form.graphs[0], target, options.precision, options.bits, bodies=False)
         snapshots.append((form.snapshots[0].point, graph))
     return snapshots
 
@@ -186,7 +186,8 @@ class _Builder:
         """Run passes at each point; `_CutError` where they make different graphs of the model."""
         target, options = self.schedules.target, self.schedules.options
         graphs = [
-            scheduled(graph, target, options.precision, bodies=False) for graph in form.graphs
+            scheduled(graph, target, options.precision, options.bits, bodies=False)
+            for graph in form.graphs
         ]
         try:
             unified(graphs, form.fitter)

@@ -34,6 +34,7 @@ def distance(workload: "Workload", key: str) -> float:
     if not same_types:
         return math.inf
     epilogue, const = other.pop("epilogue", ""), other.pop("const", "")
+    other.pop("sums", "")  # a space says by itself which configurations it has
     total = _OTHER_FUSION * (epilogue != ",".join(map(str, workload.epilogue)))
     total += _OTHER_FUSION * (const != ",".join(workload.constants))
     from tilesmith.search_space.workloads.template import template_of

@@ -93,6 +93,14 @@ class Scheduler(ABC):
         simulator estimates that it clearly beats `default` (`codegen.programs.structures`)."""
         return ()
 
+    def canonical(self, workload: Workload, target: Target) -> Config:
+        """The configuration in whose order of summation all of a workload with `sums=same` add.
+
+        Its order rests on the operator and the instruction set: on no size that outputs are cut
+        along (a batch), and nothing that machines of one instruction set differ in.
+        """
+        return self.default(workload, target.uncalibrated)
+
     def inside(self, workload: Workload, target: Target) -> Config:
         """The configuration used without tuning between kernels that keep tensors on chip."""
         return self.default(workload, target)

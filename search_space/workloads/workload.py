@@ -32,7 +32,10 @@ from tilesmith.search_space.workloads.parameter import Parameter, ParameterValue
 
 __all__ = ["ParameterValue", "Signature", "Workload", "operators", "shape_text", "signature_of"]
 
-_COMMON = ("dtype", "const", "epilogue")
+_COMMON = ("dtype", "const", "epilogue", "sums")
+
+SUMS = ("any", "same")
+"""How schedules add floating-point numbers: in any order, or all of them in the same."""
 
 
 class Signature(Protocol):
@@ -81,6 +84,7 @@ class Workload:
         dtype: element type of inputs and output.
         constants: names of operands known at compile time (weights), sorted.
         epilogue: steps applied to the result before it is stored.
+        sums: one of `SUMS`; "same": schedules stay inside one order of summation.
     """
 
     operator: str
@@ -88,6 +92,7 @@ class Workload:
     dtype: str = "float32"
     constants: tuple[str, ...] = ()
     epilogue: tuple[EpilogueStep, ...] = ()
+    sums: str = SUMS[0]
 
     @classmethod
     def of(
@@ -98,6 +103,7 @@ class Workload:
         dtype: str = "float32",
         constants: Iterable[str] = (),
         epilogue: Iterable[EpilogueStep] = (),
+        sums: str = SUMS[0],
     ) -> "Workload":
         """Check the parameters against the operator's template, fill in defaults.
 
@@ -124,6 +130,7 @@ class Workload:
             check_dtype(dtype),
             tuple(sorted(set(constants))),
             tuple(epilogue),
+            check_sums(sums),
         )
         if workload.epilogue and not signature.fuses_epilogues:
             raise WorkloadError(
@@ -165,6 +172,7 @@ class Workload:
             dtype=common.get("dtype", "float32"),
             constants=[c for c in common.get("const", "").split(",") if c],
             epilogue=[EpilogueStep.parse(s) for s in common.get("epilogue", "").split(",") if s],
+            sums=common.get("sums", SUMS[0]),
         )
 
     @cached_property
@@ -178,6 +186,8 @@ class Workload:
             words.append(f"const={','.join(self.constants)}")
         if self.epilogue:
             words.append(f"epilogue={','.join(str(step) for step in self.epilogue)}")
+        if self.sums != SUMS[0]:
+            words.append(f"sums={self.sums}")
         return " ".join((self.operator, *words))
 
     @cached_property
@@ -289,6 +299,7 @@ class Workload:
             dtype=self.dtype,
             constants=self.constants,
             epilogue=self.epilogue,
+            sums=self.sums,
         )
 
     def is_constant(self, operand: str) -> bool:
@@ -296,6 +307,13 @@ class Workload:
 
     def __str__(self) -> str:
         return self.key
+
+
+def check_sums(sums: str) -> str:
+    """Give back one of `SUMS`; `WorkloadError` for anything else."""
+    if sums not in SUMS:
+        raise WorkloadError(f"sums={sums} means nothing; use {' or '.join(SUMS)}")
+    return sums
 
 
 def shape_text(shape: Iterable[ExprLike]) -> str:

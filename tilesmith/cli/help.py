@@ -14,7 +14,7 @@ import click
 
 _OWN = "Options"
 _GROUPS = {
-    "Model and data": "op model space objective input fill shape update precision calibration "
+    "Model and data": "op model space objective input fill shape update precision calibration bits "
     "data random",
     "Hardware": "target set mesh threads chips cores database pack",
     "Search": "trials time-limit early-stopping measure strategy scheduler cost-model resume",

@@ -13,7 +13,7 @@ import click
 from tilesmith.cli.help import CommandOption
 from tilesmith.cli.values import NamedFile, NamedPair, NamedShape, Precision, Setting
 from tilesmith.display.output import DATABASE, note
-from tilesmith.jobs.requests.request import PRECISIONS
+from tilesmith.jobs.requests.request import BITS, PRECISIONS
 from tilesmith.search_space.hardware.target import HOST
 
 if TYPE_CHECKING:
@@ -147,6 +147,16 @@ _CALIBRATION = click.option(
     "--calibration",
     metavar="FILE_OR_FOLDER",
     help="Data that --precision int8 quantises an fp32 model with; as 'tilesmith quantize --data'.",
+)
+
+
+bits_option = click.option(
+    "--bits",
+    type=click.Choice(BITS),
+    default=BITS[0],
+    show_default=True,
+    help="same: schedules stay inside one order of summation for each operator, so that outputs "
+    "are equal to the bit whatever was tuned, on however many threads (CPUs).",
 )
 
 

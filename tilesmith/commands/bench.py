@@ -8,6 +8,7 @@ import click
 from tilesmith.cli.files import time_limit_option
 from tilesmith.cli.help import Explained
 from tilesmith.cli.options import (
+    bits_option,
     database_option,
     fill_option,
     inputs_option,
@@ -74,6 +75,7 @@ _HEADER = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s
 @database_option(required=False)
 @runtime_threads_option
 @precision_option
+@bits_option
 @shape_option
 @json_option
 def bench(

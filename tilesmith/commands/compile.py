@@ -12,6 +12,7 @@ import click
 from tilesmith.cli.files import output_option
 from tilesmith.cli.help import CommandOption, Explained
 from tilesmith.cli.options import (
+    bits_option,
     chips_option,
     database_option,
     json_option,
@@ -84,6 +85,7 @@ _UNTUNED = 8
 @threads_option
 @chips_option
 @precision_option
+@bits_option
 @shape_option
 @update_option
 @json_option
@@ -114,7 +116,7 @@ def compile_model(
     request = request_of(model or "", asked)
     resolved = request.resolved()
     if print_passes:
-        _print(listed_passes(resolved.target, resolved.precision), as_json)
+        _print(listed_passes(resolved), as_json)
         return
     if model is None:
         raise click.UsageError("Missing argument 'MODEL.onnx'.")

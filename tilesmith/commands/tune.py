@@ -10,6 +10,7 @@ from tilesmith.cli.files import time_limit_option
 from tilesmith.cli.help import CommandOption, Explained
 from tilesmith.cli.options import (
     Listed,
+    bits_option,
     database_option,
     json_option,
     operator_option,
@@ -117,6 +118,7 @@ _WHOLE = ("median", "mean")
 )
 @threads_option
 @precision_option
+@bits_option
 @seed_option("Of all random choices.")
 @click.option(
     "--resume",

@@ -77,6 +77,7 @@ class CpuBackend(Backend):
     family = "cpu"
     measured_by = "hardware"
     in_callers_memory = True
+    keeps_bits = True
     listings: ClassVar[Mapping[str, Listing]] = {
         "LLVM IR": lambda *which: _llvm_ir(*which),
         "assembly": lambda *which: toolchain.emit_assembly(_llvm_ir(*which), which[1]),

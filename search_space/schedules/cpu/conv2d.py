@@ -26,6 +26,11 @@ from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.workloads.scheduler import schedules
 from tilesmith.search_space.workloads.workload import Workload
 
+FEWEST_TRANSFORMED = 24
+"""Channels, in and out, from which on transforms cost less than they save."""
+SMALLEST_TRANSFORMED, SMALL_TRANSFORMED = 7, 14
+"""Output rows and columns from which on; and up to which tiles of 2 waste less than those of 4."""
+
 
 @schedules("conv2d", on="cpu")
 class CpuConv2d(CpuScheduler):
@@ -59,6 +64,18 @@ class CpuConv2d(CpuScheduler):
         if g.winograd and is_floating(workload.dtype) and not is_narrow(workload.dtype):
             others += tuple(conv_winograd.default(g, target, m) for m in conv_winograd.SIZES)
         return tuple(config for config in others if config in space)
+
+    def canonical(self, workload: Workload, target: Target) -> Config:
+        """A Winograd convolution where the simulators of all instruction sets put one clearly
+        before the direct form, whatever the batch and the caches."""
+        g = Geometry.of(workload).view()
+        least = min(g.out_height, g.out_width)
+        if min(g.channels, g.out_channels) < FEWEST_TRANSFORMED or least < SMALLEST_TRANSFORMED:
+            return self.default(workload, target.uncalibrated)
+        name = f"winograd{4 if least > SMALL_TRANSFORMED else 2}"
+        configs = self.alternatives(workload, target)
+        chosen = [config for config in configs if config.text("algorithm") == name]
+        return chosen[0] if chosen else self.default(workload, target.uncalibrated)
 
     def varying(
         self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config

@@ -62,6 +62,12 @@ class BlockedMatmul(CpuScheduler):
             return matmul_tiles.default(workload, target)
         return _default(workload, target, _first(workload, target))
 
+    def canonical(self, workload: Workload, target: Target) -> Config:
+        """Whatever the number of rows, which may be a batch."""
+        if matmul_tiles.applies(workload, target):
+            return matmul_tiles.default(workload, target)
+        return _default(workload, target.uncalibrated, _products(workload, target))
+
     def panels(self, workload: Workload, target: Target, config: Config) -> Mapping[str, Panels]:
         """`b`, as `_pack` and `matmul_tiles` have it."""
         if len(_b(workload).shape) != 2 or not workload.is_constant("b"):

@@ -72,7 +72,7 @@ def parts_of(asked: Resolved) -> SubjectParts:
     if not is_model(asked.subject):
         if asked.precision != "fp32" and asked.target.family in backends:
             backends[asked.target.family].pipeline(asked.target, asked.precision)  # is there one?
-        return SubjectParts(workloads_of(asked.subject))  # type: ignore[arg-type]
+        return SubjectParts(_with_bits(workloads_of(asked.subject), asked))  # type: ignore[arg-type]
     from tilesmith.compiler.driver.build import prepared, scheduled
     from tilesmith.jobs.requests.varying import varying_of
 
@@ -80,8 +80,8 @@ def parts_of(asked: Resolved) -> SubjectParts:
     if varying is not None and varying.declared.sizes:
         return _parts_of_sizes(varying, asked)
     graph = graph_of(asked.model, asked.shapes)
-    if asked.target.family in backends or asked.precision != "fp32":
-        graph = scheduled(graph, asked.target, asked.precision)
+    if asked.target.family in backends or asked.precision != "fp32" or asked.bits != "any":
+        graph = scheduled(graph, asked.target, asked.precision, asked.bits)
     else:
         graph = prepared(graph)
     counts = Counter(node.workload for node in graph.nodes if node.workload is not None)
@@ -90,6 +90,17 @@ def parts_of(asked: Resolved) -> SubjectParts:
     host = Counter(host_operator(node) for node in graph.nodes if node.kind == "host")
     notes = tuple(f"{count} {name} on the host, not counted" for name, count in host.items())
     return SubjectParts([WeightedWorkload(w, float(n)) for w, n in counts.items()], notes, graph)
+
+
+def _with_bits(workloads: list[WeightedWorkload], asked: Resolved) -> list[WeightedWorkload]:
+    """Operators by name, with the bits that are asked for."""
+    if asked.bits == "any":
+        return workloads
+    from tilesmith.compiler.backends.backend import backend_of
+    from tilesmith.compiler.passes.same_bits import with_same_bits
+
+    backend_of(asked.target).check_bits(asked.target, asked.bits)
+    return [replace(one, workload=with_same_bits(one.workload)) for one in workloads]
 
 
 def _parts_of_sizes(model: "Varying", asked: Resolved) -> SubjectParts:
@@ -148,8 +159,9 @@ def build_recipe(
         source = source_text(Path(asked.model)) if isinstance(asked.model, str | Path) else ""
         updates = {**updates_of(asked.model), **asked.updates}
         chosen = BuildOptions(
-            asked.threads, asked.precision, require_tuned, source, updates, chips=asked.chips
-        )
+            asked.threads, asked.precision, require_tuned, source, updates, chips=asked.chips,
+            bits=asked.bits,
+        )  # fmt: skip
         return chosen if arrange is None else replace(chosen, arrange=arrange)
 
     def built(database: "Records | None", pins: "Pinned | None") -> "Recipe | VaryingRecipe":

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilesmith.search_space.hardware.target import Target
+from tilesmith.jobs.requests.request import Resolved
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class ListedPass:
     options: dict[str, str]
 
 
-def listed_passes(target: Target, precision: str) -> list[ListedPass]:
-    """Every pass of a compilation for the target, in order.
+def listed_passes(asked: Resolved) -> list[ListedPass]:
+    """Every pass of a compilation, in order.
 
     Raises:
         TargetError, ModelError: models cannot run on the target, or not in the precision.
@@ -28,7 +28,7 @@ def listed_passes(target: Target, precision: str) -> list[ListedPass]:
 
     return [
         ListedPass(step.name, step.summary, step.contract, step.options)
-        for step in every_pass(target, precision)
+        for step in every_pass(asked.target, asked.precision, asked.bits)
     ]
 
 

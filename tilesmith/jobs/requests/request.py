@@ -42,6 +42,9 @@ PRECISIONS = {
 }
 """Every name of a precision, and the one it goes by."""
 
+BITS = ("any", "same")
+"""What may become of the last bits of outputs: those of any schedule, or of all the same."""
+
 MEASURED = frozenset({"bf16"})
 """Precisions for which this machine is measured (once) even where nothing is tuned or simulated:
 processors differ in whether dot products or multiply-adds are their faster way."""
@@ -60,6 +63,7 @@ class Asked(TypedDict, total=False):
     calibration: "Data | None"
     chips: int
     packs: Sequence[str | Path] | None
+    bits: str
 
 
 class AskedOfSearch(Asked, total=False):
@@ -152,6 +156,8 @@ class Request:
         chips: over how many of the target a model may go, in a pipeline.
         packs: files of packs that schedules are looked up in, too; None: those that the environment
             names; "none" in it: none, those that are installed included.
+        bits: "same": schedules stay inside one order of summation for each operator, so that
+            outputs are equal to the bit whatever was tuned, and on however many threads; "any".
     """
 
     subject: "Subject"
@@ -165,6 +171,7 @@ class Request:
     calibration: "Data | None" = None
     chips: int = 1
     packs: Sequence[str | Path] | None = None
+    bits: str = "any"
 
     def __post_init__(self) -> None:
         _check_kinds(self)
@@ -179,7 +186,8 @@ class Request:
 
         Raises:
             TargetError: unknown name, bad file, unknown setting, or a value out of range.
-            InputError: fewer threads than one; int8 without data, or data that does not fit.
+            InputError: fewer threads than one; int8 without data, or data that does not fit; no
+                such bits.
         """
         from tilesmith.jobs.requests.integers import in_integers
         from tilesmith.jobs.subjects.targets import resolve_target
@@ -193,12 +201,15 @@ class Request:
         shapes, updates = self.shapes or {}, self.updates or {}
         precision = PRECISIONS.get(self.precision, self.precision)
         subject, precision = in_integers(self.subject, precision, self.calibration, shapes)
+        if self.bits not in BITS:
+            raise InputError(f"bits = {self.bits!r} means nothing; use {' or '.join(BITS)}")
         if self.chips < 1:
             raise InputError(f"chips = {self.chips} is out of range; at least 1")
         packs = None if self.packs is None else tuple(map(str, self.packs))
         return Resolved(
-            subject, target, database, shapes, threads, precision, updates, self.chips, packs
-        )
+            subject, target, database, shapes, threads, precision, updates, self.chips, packs,
+            self.bits,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -260,6 +271,7 @@ class Resolved:
     updates: Mapping[str, str]
     chips: int = 1
     packs: tuple[str, ...] | None = None
+    bits: str = "any"
 
     @property
     def model(self) -> "Model":

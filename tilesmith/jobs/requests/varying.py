@@ -137,7 +137,7 @@ def typical_graphs(varying: Varying, asked: "Resolved") -> "list[tuple[Graph, st
     from tilesmith.compiler.varying.build import typical
     from tilesmith.compiler.varying.sizes.fitting import text_of
 
-    options = BuildOptions(asked.threads, asked.precision)
+    options = BuildOptions(asked.threads, asked.precision, bits=asked.bits)
     tuned = asked.database is not None
     points = typical(
         varying.file, varying.declared, Schedules(asked.target, None, options, tuned=tuned)
@@ -191,6 +191,7 @@ def option_words(asked: "Request") -> list[str]:
     Calibration data that are in memory have no word.
     """
     words = ["--precision", asked.precision] if asked.precision != "fp32" else []
+    words += ["--bits", asked.bits] if asked.bits != "any" else []
     if isinstance(asked.calibration, str | Path):
         words += ["--calibration", str(asked.calibration)]
     for name, value in (asked.settings or {}).items():
