@@ -50,7 +50,7 @@ class TuningOrder:
         content: digest of what the model holds.
         target: as `Target.to_json`.
         database: where schedules are kept: absolute path or URL.
-        shapes, threads, precision, updates, chips: as `Resolved`.
+        shapes, threads, precision, updates, chips, bits: as `Resolved`.
         packs: as `Resolved`, absolute paths.
         measure: as `TuneRequest.measure`.
     """
@@ -66,6 +66,7 @@ class TuningOrder:
     chips: int = 1
     packs: tuple[str, ...] | None = None
     measure: str | None = None
+    bits: str = "any"
 
     @property
     def key(self) -> str:
@@ -77,7 +78,7 @@ class TuningOrder:
         """What compiles the model as its processes do, with the database."""
         return Resolved(
             self.model, Target.from_json(self.target), self.database, self.shapes, self.threads,
-            self.precision, self.updates, self.chips, self.packs,
+            self.precision, self.updates, self.chips, self.packs, self.bits,
         )  # fmt: skip
 
     def to_json(self) -> str:

@@ -74,7 +74,7 @@ def searched(order: TuningOrder, seconds: float, seed: int, token: CancelToken) 
     request = TuneRequest(
         order.model, asked.target, asked.database, asked.shapes, threads=asked.threads,
         precision=asked.precision, updates=asked.updates, time_limit=seconds, seed=seed,
-        measure=order.measure,
+        measure=order.measure, bits=asked.bits,
     )  # fmt: skip
     return run_job(tuning_job(request, time.monotonic()), cancel=token)
 

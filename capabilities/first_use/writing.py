@@ -84,7 +84,7 @@ def ordered(
     located = database if "://" in database else str(Path(database).resolve())
     order = TuningOrder(
         path, digest, asked.target.to_json(), located, asked.threads, asked.precision, shapes,
-        updates, asked.chips, _absolute(asked.packs),
+        updates, asked.chips, _absolute(asked.packs), bits=asked.bits,
     )  # fmt: skip
     folder = OrderFolder(root / order.key)
     made_private(folder.path)

@@ -23,7 +23,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from tilesmith.codegen.programs.same_bits import order_of, same_bits
 from tilesmith.search_space.expressions.expression import var
 from tilesmith.search_space.expressions.sizes import Size, samples
 from tilesmith.search_space.hardware.target import Target
@@ -36,6 +35,7 @@ from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.spaces.transfer import carried_over
+from tilesmith.search_space.summation.spaces import order_of, same_bits
 from tilesmith.search_space.support.errors import (
     CodegenError,
     ScheduleError,

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.rewriting.graph_pass import Pass
-from tilesmith.search_space.scheduling.summation import adds
+from tilesmith.search_space.summation.reading import adds
 from tilesmith.search_space.workloads.template import compute_of
 from tilesmith.search_space.workloads.workload import Workload
 

@@ -29,6 +29,7 @@ EDGES = {
     "codegen.llvm.intrinsics.tiles": "instructions beyond loads, stores and arithmetic",
     "codegen.llvm.intrinsics.transposes": "instructions beyond loads, stores and arithmetic",
     "codegen.native.programs.driver": "the native call of a kernel that a trial times",
+    "search_space.summation.spaces": "spaces that keep to one order of summation",
     "tuner.learning.learning": "which cost model a search learns, from which features",
     "tuner.learning.pace": "corrects latencies where the machine changed its pace",
     "tuner.learning.predictor": "a cost model trained on a search's own trials",

@@ -11,7 +11,7 @@ from tilesmith.search_space.ir.interpreter import interpret
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
-from tilesmith.search_space.scheduling.summation import adds, summation_of
+from tilesmith.search_space.summation.reading import adds, summation_of
 
 ROW, K, L = axis("i", 4), axis("k", 24), axis("l", 6)
 

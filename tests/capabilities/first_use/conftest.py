@@ -129,7 +129,7 @@ def by_simulator(order: TuningOrder, seconds: float, seed: int, token: CancelTok
     asked = order.resolved()
     request = TuneRequest(
         order.model, asked.target, asked.database, asked.shapes, threads=asked.threads,
-        trials=24, seed=seed, measure="simulator",
+        trials=24, seed=seed, measure="simulator", bits=asked.bits,
     )  # fmt: skip
     return run_job(tuning_job(request, 0.0), cancel=token)
 

@@ -18,6 +18,7 @@ from tests.capabilities.first_use.conftest import (
 from tilesmith.capabilities.first_use.following import Follower
 from tilesmith.capabilities.first_use.orders import digest_of, orders_folder
 from tilesmith.capabilities.first_use.rounds import another
+from tilesmith.compiler.recipe.program import KernelStep
 from tilesmith.records import Database
 from tilesmith.search_space.support.errors import InputError, ModelError
 from tilesmith.tuner.tasks.cancel import CancelToken
@@ -113,6 +114,19 @@ def test_a_model_in_memory_is_written_with_its_weights(x: Arrays, follower: Foll
     follower.look()
     assert model.report.tuned > 0
     assert right(model.run(x), x)
+
+
+def test_a_model_keeps_its_bits(products: Path, x: Arrays, follower: Follower) -> None:
+    model = ts.compile(products, tune="background", bits="same")
+    before = model.run(x)["y"].tobytes()
+    follower.look()
+    another(the_order(), CancelToken(), tools(first=0.5, second=1.0))
+    follower.look()
+    assert model.report.tuned > 0
+    assert model.run(x)["y"].tobytes() == before
+    assert isinstance(model, ts.Executable)
+    works = [step.workload for step in model.recipe.steps if isinstance(step, KernelStep)]
+    assert works and all("sums=same" in work for work in works)
 
 
 def test_the_environment_asks_for_it_too(

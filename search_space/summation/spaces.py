@@ -1,7 +1,7 @@
 """The part of a space whose configurations all add in one order, so that outputs are equal bits.
 
 A workload with `sums=same` has this space: of the whole one, the configurations whose order of
-summation (`search_space.scheduling.summation`) is that of its scheduler's `canonical` one. The
+summation (`summation.order`) is that of its scheduler's `canonical` one. The
 structures of each subspace are scheduled once; knobs that have no say in the order stay as they
 are, structural ones that have are fixed, and of the tile sizes that have the values are cut.
 
@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.scheduling.summation import StageOrder, Summation, summation_of
 from tilesmith.search_space.spaces.config import Config, KnobValue
 from tilesmith.search_space.spaces.knobs import Knob
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
+from tilesmith.search_space.summation.order import StageOrder, Summation
+from tilesmith.search_space.summation.reading import summation_of
 from tilesmith.search_space.workloads.scheduler import Scheduler
 from tilesmith.search_space.workloads.workload import Workload
 
