@@ -34,7 +34,9 @@ RIVALS = 4
 
 
 @dataclass(frozen=True)
-class Trialled(JsonObject, keys="workload:_key default_s best_s kept why trials:_count"):
+class Trialled(
+    JsonObject, keys="workload:_key default_us:default_s best_us:best_s kept why trials:_count"
+):
     """A workload of a pack, after its schedules were timed.
 
     Attributes:

@@ -24,6 +24,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import DatabaseError
 
 if TYPE_CHECKING:
+    from tilesmith.records.questions.history import Chapter
     from tilesmith.search_space.workloads.workload import Workload
 
 _FEW = 8  # workloads whose series are all looked into at once: one statement less
@@ -172,6 +173,7 @@ class Questions(Store):
         threads: int | None = None,
         measured_by: MeasuredBy | None = None,
         workloads: Sequence[str] | None = None,
+        stale: bool | None = None,
         limit: int | None = None,
     ) -> list[Best]:
         """The best record of every workload, target and thread count, in that order.
@@ -179,6 +181,7 @@ class Questions(Store):
         Args:
             target: identity, or name (then every target of that name).
             workloads: only these, by their keys.
+            stale: only what is, or is not, of other versions than the present ones.
             limit: only the first so many; those of later workloads are not even looked for.
         """
         asked = Scope(workloads, None, threads, measured_by=measured_by, operator=operator)
@@ -187,6 +190,7 @@ class Questions(Store):
             for scope in _in_parts(connection, asked, limit):
                 members = candidates(connection, scope, self.toolchain, None, sought=False)
                 members = [c for c in members if target in (None, c.of.target, _name(c.of.target))]
+                members = [c for c in members if stale in (None, bool(c.stale_because))]
                 bests = pick(connection, members, ("workload", "target", "threads"))
                 result += [bests[group] for group in sorted(bests)]
                 if limit is not None and len(result) >= limit:
@@ -254,6 +258,27 @@ class Questions(Store):
         with self.reading() as connection:
             members = candidates(connection, scope, self.toolchain, None)
             return queries.fastest(connection, [c.series for c in members], limit)
+
+    def history(
+        self,
+        workload: "Workload | str",
+        target: str | None = None,
+        *,
+        threads: int | None = None,
+        measured_by: MeasuredBy | None = None,
+    ) -> "list[Chapter]":
+        """What every machine and set of versions made of a workload, the oldest first.
+
+        Args:
+            target: identity, or name (then every target of that name).
+        """
+        from tilesmith.records.questions.history import chapters
+
+        scope = Scope([_key(workload)], None, threads, measured_by=measured_by)
+        with self.reading() as connection:
+            members = candidates(connection, scope, self.toolchain, None)
+            wanted = [c for c in members if target in (None, c.of.target, _name(c.of.target))]
+            return chapters(connection, wanted)
 
     def tried(
         self,

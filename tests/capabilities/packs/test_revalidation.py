@@ -116,7 +116,7 @@ def test_the_command_times_on_this_machine(tmp_path: Path) -> None:
     done = CliRunner().invoke(command_line, [*words, "--database", str(tmp_path / "t.db")])
     assert done.exit_code == 0, done.output
     (workload,) = json.loads(done.stdout)["workloads"]
-    assert workload["workload"] == MATMUL.key and workload["default_s"] > 0
+    assert workload["workload"] == MATMUL.key and workload["default_us"] > 0
     assert workload["kept"] == len(read_pack(out).schedules)
     with Database.open(str(tmp_path / "t.db"), create=False) as opened:
         assert opened.stats()["trials"] == 2

@@ -20,6 +20,7 @@ from tilesmith.commands.db.options import (
     subject_options,
     with_database_and_json,
 )
+from tilesmith.commands.db.studies import history, knobs, regress
 from tilesmith.commands.db.top import top
 from tilesmith.commands.db.upkeep import compact, merge, prune, verify
 from tilesmith.display.output import note, print_json
@@ -169,6 +170,9 @@ def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit:
 
 for command in (
     top,
+    knobs,
+    history,
+    regress,
     jobs,
     machines,
     merge,
