@@ -163,13 +163,13 @@ def test_what_is_slower_beyond_noise_is_told_and_what_is_noise_is_not(tmp_path: 
 
 def test_a_chance_of_three_errors_is_kept(tmp_path: Path) -> None:
     """Medians of equal distributions are told apart as seldom as three standard errors say."""
-    from tilesmith.jobs.inspection.regressions import Comparison
+    from tilesmith.jobs.inspection.regressions import BeforeAndAfter
     from tilesmith.records import Best
 
     rng, slower = np.random.default_rng(5), 0
     for _ in range(400):
         pair = [Best(trial(tuple(np.exp(rng.normal(-11, 0.05, 21))))) for _ in range(2)]
-        slower += Comparison(KEY, "cpu-1", 1, *pair).verdict == "slower"
+        slower += BeforeAndAfter(KEY, "cpu-1", 1, *pair).verdict == "slower"
     assert slower <= 8, "two per cent of 400; chance alone gives half a per cent"
 
 

@@ -27,7 +27,7 @@ Verdict = Literal["slower", "faster", "noise", "gone", "other way"]
 
 
 @dataclass(frozen=True)
-class Comparison(
+class BeforeAndAfter(
     JsonObject,
     keys="workload target threads verdict ratio noise before_us:before_s after_us:after_s "
     "measured_by:_way same_schedule",
@@ -95,17 +95,17 @@ class Comparison(
         return None if self.after is None else self.after.latency
 
 
-def compared(differences: "Iterable[Difference]") -> list[Comparison]:
+def compared(differences: "Iterable[Difference]") -> list[BeforeAndAfter]:
     """What was on record before, beside what is after, the slowed first."""
     pairs = [
-        Comparison(one.workload, one.target, one.threads, one.ours, one.theirs)
+        BeforeAndAfter(one.workload, one.target, one.threads, one.ours, one.theirs)
         for one in differences
         if one.ours is not None
     ]
     return sorted(pairs, key=lambda pair: (-(pair.ratio or 0.0), pair.workload, pair.target))
 
 
-def slowed(pairs: Sequence[Comparison]) -> list[Comparison]:
+def slowed(pairs: Sequence[BeforeAndAfter]) -> list[BeforeAndAfter]:
     """Those that are slower beyond noise."""
     return [pair for pair in pairs if pair.verdict == "slower"]
 
