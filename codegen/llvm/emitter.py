@@ -38,19 +38,8 @@ from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.expression import const
 from tilesmith.search_space.hardware.instruction_set import instruction_set_of, vector_width
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.ir import program as ir
 from tilesmith.search_space.ir.lanes import most_of
-from tilesmith.search_space.ir.program import (
-    Allocate,
-    Block,
-    Buffer,
-    If,
-    Intrinsic,
-    Loop,
-    Program,
-    Sequence,
-    Statement,
-    blocks,
-)
 from tilesmith.search_space.support.errors import CodegenError
 
 _BYTE = integer(8)
@@ -80,7 +69,7 @@ class ScratchSpace:
 class FunctionEmitter:
     """Emits the body of a program as the body of `function`."""
 
-    def __init__(self, module: Module, name: str, program: Program, target: Target) -> None:
+    def __init__(self, module: Module, name: str, program: ir.Program, target: Target) -> None:
         self.program = program
         instructions = instruction_set_of(target)
         self.width = width = vector_width(target)
@@ -105,7 +94,7 @@ class FunctionEmitter:
         self.memory = BufferMemory(
             {b.name: b for b in (*program.parameters, *program.literals)},
             {b.name: a for b, a in zip(program.parameters, self.function.arguments, strict=False)},
-            frozenset(block.buffer for block in blocks(program.body)),
+            frozenset(block.buffer for block in ir.blocks(program.body)),
             {b.name: b.values for b in program.literals if b.values is not None},
         )
         math = VectorMath(self.builder, instructions)
@@ -138,9 +127,11 @@ class FunctionEmitter:
             self.index.environment[size.name] = self.entry.load_within(address, INDEX, ends)
 
     # -- the root: threads --------------------------------------------------------------------
-    def _root(self, statement: Statement) -> None:
+    def _root(self, statement: ir.Statement) -> None:
         """Root statements one after another, each shared out over the threads."""
-        copied = None if isinstance(statement, Sequence) else copied_whole(statement, self.program)
+        copied = (
+            None if isinstance(statement, ir.Sequence) else copied_whole(statement, self.program)
+        )
         if copied is None or statement is self.program.body:
             self._shared_out(statement)
             return
@@ -150,20 +141,20 @@ class FunctionEmitter:
             self._shared_out(statement)
             self.index.pop()
 
-    def _shared_out(self, statement: Statement) -> None:
+    def _shared_out(self, statement: ir.Statement) -> None:
         match statement:
-            case Allocate(buffer, body) if buffer.scope not in ("register", tiles.SCOPE):
+            case ir.Allocate(buffer, body) if buffer.scope not in ("register", tiles.SCOPE):
                 offset = self.shared.take(self._bytes(buffer))
                 self._open(buffer, self.builder.gep(self.shared_base, INDEX(offset), _BYTE))
                 self._root(body)
-            case Sequence(statements):
+            case ir.Sequence(statements):
                 for position, inner in enumerate(statements):
                     if position:
                         self._wait()
                     self._root(inner)
-            case Loop(_, _, "parallel"):
+            case ir.Loop(_, _, "parallel"):
                 self._parallel(statement)
-            case If() if self.program.sizes:  # decided by sizes: all threads go the same way
+            case ir.If() if self.program.sizes:  # decided by sizes: all threads go the same way
                 self._if(statement, self._root)
             case _:
                 with self.builder.if_then(
@@ -177,10 +168,10 @@ class FunctionEmitter:
         with self.builder.if_then(many, likely=False):
             self.builder.call(barrier_function(self.builder.module), [self.barrier, self.threads])
 
-    def _parallel(self, statement: Loop) -> None:
+    def _parallel(self, statement: ir.Loop) -> None:
         """Perfectly nested parallel loops become one range, cut into a slice for each thread."""
         nest = [statement]
-        while isinstance(nest[-1].body, Loop) and nest[-1].body.kind == "parallel":
+        while isinstance(nest[-1].body, ir.Loop) and nest[-1].body.kind == "parallel":
             if nest[-1].body.extent.variables() & {loop.variable for loop in nest}:
                 break
             nest.append(nest[-1].body)
@@ -202,27 +193,27 @@ class FunctionEmitter:
             self._emit(nest[-1].body)
 
     # -- statements ---------------------------------------------------------------------------
-    def _emit(self, statement: Statement) -> None:
+    def _emit(self, statement: ir.Statement) -> None:
         match statement:
-            case Loop(_, _, "unroll"):
+            case ir.Loop(_, _, "unroll"):
                 self._unroll(statement)
-            case Loop(_, _, "vector"):
+            case ir.Loop(_, _, "vector"):
                 self._vector(statement)
-            case Loop():
+            case ir.Loop():
                 self._serial(statement)
-            case Sequence(statements):
+            case ir.Sequence(statements):
                 for inner in statements:
                     self._emit(inner)
-            case If():
+            case ir.If():
                 self._if(statement, self._emit)
-            case Allocate(buffer, body):
+            case ir.Allocate(buffer, body):
                 self._allocate(buffer, body)
-            case Intrinsic():
+            case ir.Intrinsic():
                 self._intrinsic(statement)
-            case Block():
+            case ir.Block():
                 self.blocks.emit(statement, None)
 
-    def _intrinsic(self, statement: Intrinsic) -> None:
+    def _intrinsic(self, statement: ir.Intrinsic) -> None:
         """A CPU knows a few instructions; anything else is what its body says."""
         if statement.name in tiles.NAMES:
             self.tiles.emit(statement)
@@ -245,7 +236,7 @@ class FunctionEmitter:
 
         emit_tile(tile, self.values, self.width, store)
 
-    def _scoped(self, statement: Statement, emit: Callable[[Statement], None]) -> None:
+    def _scoped(self, statement: ir.Statement, emit: Callable[[ir.Statement], None]) -> None:
         self.index.push()
         emit(statement)
         self.index.pop()
@@ -269,7 +260,7 @@ class FunctionEmitter:
         builder.cbranch(builder.icmp_signed("<", following, stop), head, done)
         builder.position_at_end(done)
 
-    def _serial(self, loop: Loop) -> None:
+    def _serial(self, loop: ir.Loop) -> None:
         stop = self.index.value(loop.extent)
         with self._counter(INDEX(0), stop) as variable, self.ahead.inside(loop):
             self.index.environment[loop.variable] = variable
@@ -277,7 +268,7 @@ class FunctionEmitter:
             self._emit(loop.body)
         del self.index.environment[loop.variable]
 
-    def _extent(self, loop: Loop) -> int:
+    def _extent(self, loop: ir.Loop) -> int:
         extent = self.index.integer(loop.extent)
         if not isinstance(extent, int):
             raise CodegenError(
@@ -285,7 +276,7 @@ class FunctionEmitter:
             )
         return extent
 
-    def _unroll(self, loop: Loop) -> None:
+    def _unroll(self, loop: ir.Loop) -> None:
         """LLVM gathers loads of neighbouring addresses, those of one step and of the next; beside a
         full tile of accumulators there is no room for both, and most of the tile would spill."""
         apart = self.registers.occupied >= self.full and self._accumulates(loop)
@@ -296,24 +287,24 @@ class FunctionEmitter:
             self._emit(loop.body)
         self.index.environment.pop(loop.variable, None)
 
-    def _accumulates(self, loop: Loop) -> bool:
+    def _accumulates(self, loop: ir.Loop) -> bool:
         """Whether every iteration updates the same registers."""
         return any(
             block.write.buffer in self.registers
             and not any(loop.variable in index.variables() for index in block.write.indices)
-            for block in blocks(loop.body)
+            for block in ir.blocks(loop.body)
         )
 
-    def _vector(self, loop: Loop) -> None:
+    def _vector(self, loop: ir.Loop) -> None:
         lane = self._lane(loop)
         if lane.active <= 0:
             return
         self.values.enter_lane(lane)
-        for block in blocks(loop.body):
+        for block in ir.blocks(loop.body):
             self.blocks.emit(block, lane)
         del self.index.environment[loop.variable]
 
-    def _lane(self, loop: Loop) -> Lane:
+    def _lane(self, loop: ir.Loop) -> Lane:
         """The lanes of a vector loop; those in use may be known at run time only."""
         count = self.index.integer(loop.extent)
         most = most_of(loop.extent)
@@ -327,7 +318,7 @@ class FunctionEmitter:
             bits = self.index.remember(key, self.values.first_lanes(count, width))
         return Lane(loop.variable, width, width, count, bits)
 
-    def _if(self, statement: If, emit: Callable[[Statement], None]) -> None:
+    def _if(self, statement: ir.If, emit: Callable[[ir.Statement], None]) -> None:
         """Either side, by `emit`."""
         condition = self.values.condition(statement.condition)
         if isinstance(condition, bool):
@@ -344,7 +335,7 @@ class FunctionEmitter:
                 with no:
                     self._scoped(statement.otherwise, emit)
 
-    def _allocate(self, buffer: Buffer, body: Statement) -> None:
+    def _allocate(self, buffer: ir.Buffer, body: ir.Statement) -> None:
         if buffer.scope == "register":
             self.registers.open(buffer, buffer.name in self._vector_buffers)
             self.memory.buffers[buffer.name] = buffer
@@ -369,10 +360,10 @@ class FunctionEmitter:
         self._emit(body)
         self.local.used = used
 
-    def _bytes(self, buffer: Buffer) -> int:
+    def _bytes(self, buffer: ir.Buffer) -> int:
         """Memory that a buffer takes at the largest sizes."""
         return elements(buffer, self.program.sizes) * size_of(buffer.dtype)
 
-    def _open(self, buffer: Buffer, pointer: Value) -> None:
+    def _open(self, buffer: ir.Buffer, pointer: Value) -> None:
         self.memory.buffers[buffer.name] = buffer
         self.memory.pointers[buffer.name] = pointer

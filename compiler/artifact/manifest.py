@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from tilesmith.compiler.recipe import variants
 from tilesmith.compiler.recipe.areas import starts_of
 from tilesmith.compiler.recipe.program import (
     BranchStep,
@@ -21,16 +22,6 @@ from tilesmith.compiler.recipe.program import (
     Report,
     Step,
     TensorRef,
-)
-from tilesmith.compiler.recipe.variants import (
-    AliasPart,
-    HostPart,
-    KernelPart,
-    Part,
-    Variant,
-    VariantTensor,
-    VaryingInfo,
-    VaryingRecipe,
 )
 from tilesmith.search_space.expressions.expression import Expr
 from tilesmith.search_space.expressions.sizes import Size, extent_text
@@ -51,7 +42,7 @@ def manifest_text(manifest: dict[str, Any]) -> str:
     return json.dumps(manifest, indent=1)
 
 
-def manifest_of(recipe: Recipe | VaryingRecipe) -> dict[str, Any]:
+def manifest_of(recipe: Recipe | variants.VaryingRecipe) -> dict[str, Any]:
     """What is stored of a recipe beside its weights, code objects and host nodes."""
     fixed = isinstance(recipe, Recipe)
     head = {
@@ -67,7 +58,7 @@ def manifest_of(recipe: Recipe | VaryingRecipe) -> dict[str, Any]:
     }
     constants = {"constant_bytes": int(recipe.constants.size)}
     opsets = {"opsets": [list(pair) for pair in recipe.opsets]}
-    if isinstance(recipe, VaryingRecipe):
+    if isinstance(recipe, variants.VaryingRecipe):
         return {
             **head, "sizes": _sizes(recipe.sizes), **constants, **opsets,
             "inputs": [_info(info) for info in recipe.inputs],
@@ -96,12 +87,14 @@ def _report(report: Report) -> dict[str, Any]:
     return {**vars(report), "host_nodes": list(report.host_nodes)}
 
 
-def _sources(step: KernelStep | HostStep | LoopStep | BranchStep | KernelPart | HostPart) -> Any:
+def _sources(
+    step: KernelStep | HostStep | LoopStep | BranchStep | variants.KernelPart | variants.HostPart,
+) -> Any:
     """Names of the model's nodes, where there are any."""
     return {"sources": list(step.sources)} if step.sources else {}
 
 
-def _kernel(step: KernelStep | KernelPart) -> dict[str, Any]:
+def _kernel(step: KernelStep | variants.KernelPart) -> dict[str, Any]:
     """What steps and parts have in common; an argument is a place, or a tensor's name."""
     arguments: Iterable[str | Place] = step.arguments
     return {
@@ -111,7 +104,7 @@ def _kernel(step: KernelStep | KernelPart) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _host(step: HostStep | HostPart) -> dict[str, Any]:
+def _host(step: HostStep | variants.HostPart) -> dict[str, Any]:
     return {"host": step.name, "operator": step.operator, "bytes": len(step.proto)}
 
 
@@ -194,18 +187,18 @@ def _extents(extents: Iterable[Expr]) -> list[int | str]:
     return [_extent(extent) for extent in extents]
 
 
-def _info(info: VaryingInfo) -> list[Any]:
+def _info(info: variants.VaryingInfo) -> list[Any]:
     return [info.name, info.dtype, None if info.shape is None else _extents(info.shape)]
 
 
-def _tensor(tensor: VariantTensor) -> dict[str, Any]:
+def _tensor(tensor: variants.VariantTensor) -> dict[str, Any]:
     fields = {"info": _info(tensor.info), "nbytes": _extent(tensor.nbytes)}
     stored = {"stored": tensor.stored} if tensor.stored else {}
     place = {} if tensor.constant is None else {"constant": tensor.constant.offset}
     return {**fields, **stored, **place, **({"device": True} if tensor.device else {})}
 
 
-def _variant(variant: Variant) -> dict[str, Any]:
+def _variant(variant: variants.Variant) -> dict[str, Any]:
     return {
         "region": _sizes(variant.region),
         "tensors": [_tensor(tensor) for tensor in variant.tensors],
@@ -220,15 +213,15 @@ def _variant(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: variants.Part) -> dict[str, Any]:
     match part:
-        case AliasPart():
+        case variants.AliasPart():
             return {"ties": [[one, other, _extent(offset)] for one, other, offset in part.ties]}
-        case KernelPart():
+        case variants.KernelPart():
             checks = [[c.node, c.indices, _extents(c.extents)] for c in part.checks]
             reads = {"reads": list(part.reads), "writes": part.writes, "checks": checks}
             return {**_kernel(part), **reads, **_sources(part)}
-        case HostPart():
+        case variants.HostPart():
             formulas = [[name, _pattern(value)] for name, value in part.formulas]
             reads = {"reads": list(part.reads), "writes": list(part.writes)}
             return {**_host(part), "formulas": formulas, **reads, **_sources(part)}

@@ -15,20 +15,9 @@ from tilesmith.compiler.backends.backend import Compiled
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.graph.indices import index_fault
 from tilesmith.compiler.onnx.inference.inference import dtype_of
+from tilesmith.compiler.recipe import variants
 from tilesmith.compiler.recipe.layouts import PLAIN, physical_bytes
 from tilesmith.compiler.recipe.placement import device_tensors
-from tilesmith.compiler.recipe.variants import (
-    SIZES,
-    AliasPart,
-    HostPart,
-    KernelPart,
-    Part,
-    Variant,
-    VariantTensor,
-    VaryingCheck,
-    VaryingInfo,
-    touched_by,
-)
 from tilesmith.compiler.settling.settlement import Settled
 from tilesmith.compiler.varying.forms import Form
 from tilesmith.compiler.varying.sizes.fitting import Fitter
@@ -60,7 +49,7 @@ class Lowered:
 
 def assembled(
     region: Region, form: Form, lowered: Lowered, kernels: Kernels, store: RecipeStore
-) -> Variant:
+) -> variants.Variant:
     """Put everything together; `NotAlikeError` where sizes in memory are no formulas."""
     return _Assembler(region, form, lowered, kernels, store).variant()
 
@@ -73,9 +62,9 @@ class _Assembler(NodeAssembler):
         self.region, self.form, self.kernels, self.lowered = region, form, kernels, lowered
         self.varying = lowered.graph
         self.device = device_tensors(self.graph)
-        self.tensors: dict[str, VariantTensor] = {}
+        self.tensors: dict[str, variants.VariantTensor] = {}
 
-    def variant(self) -> Variant:
+    def variant(self) -> variants.Variant:
         graph = self.graph
         mine = [info.name for info in self.form.snapshots[0].graph.inputs]
         prologue = tuple(self._host(n, self.form.snapshots[0].graph) for n in self.form.prologue)
@@ -83,11 +72,11 @@ class _Assembler(NodeAssembler):
         outputs = tuple(info.name for info in graph.outputs)
         for name in (*mine, *self.form.given, *outputs):
             self._tensor(name)
-        for name in (name for part in parts for name in touched_by(part)):
+        for name in (name for part in parts for name in variants.touched_by(part)):
             self._tensor(name)
-        kernels = [part for part in parts if isinstance(part, KernelPart)]
-        hosts = [part for part in parts if isinstance(part, HostPart)]
-        return Variant(
+        kernels = [part for part in parts if isinstance(part, variants.KernelPart)]
+        hosts = [part for part in parts if isinstance(part, variants.HostPart)]
+        return variants.Variant(
             self.region, tuple(self.tensors.values()), tuple(mine), outputs,
             tuple(self.form.vectors.values()), tuple(self._known(prologue)), prologue,
             self.form.given, parts, self.report(kernels, hosts, peak_bytes=0),
@@ -99,23 +88,25 @@ class _Assembler(NodeAssembler):
             return
         inside = self.graph.tensors[name]
         shape = self.varying.shapes[name]
-        info = VaryingInfo(name, inside.dtype, shape)
+        info = variants.VaryingInfo(name, inside.dtype, shape)
         if name in self.graph.constants and name not in self.device:
-            self.tensors[name] = VariantTensor(info, const(0), constant=self.constant(name))
+            self.tensors[name] = variants.VariantTensor(
+                info, const(0), constant=self.constant(name)
+            )
             return
         device = name in self.device
-        self.tensors[name] = VariantTensor(info, self._nbytes(name), device=device)
+        self.tensors[name] = variants.VariantTensor(info, self._nbytes(name), device=device)
 
-    def _known(self, prologue: Iterable[HostPart]) -> Iterable[VariantTensor]:
+    def _known(self, prologue: Iterable[variants.HostPart]) -> Iterable[variants.VariantTensor]:
         """Constants that the prologue reads."""
         snapshot = self.form.snapshots[0]
         for name in dict.fromkeys(name for part in prologue for name in part.reads):
             value = snapshot.imported.values.get(name)
             if value is not None and name not in self.form.vectors and name not in snapshot.sized:
                 shape = tuple(const(extent) for extent in value.shape)
-                info = VaryingInfo(name, dtype_of(value), shape)
+                info = variants.VaryingInfo(name, dtype_of(value), shape)
                 place = self.store.constants.add((name, PLAIN), value, self.form)
-                yield VariantTensor(info, const(0), constant=place)
+                yield variants.VariantTensor(info, const(0), constant=place)
 
     def _nbytes(self, name: str) -> Expr:
         """In memory, in the layout that kernels use."""
@@ -135,39 +126,39 @@ class _Assembler(NodeAssembler):
         return nbytes
 
     # -- parts --------------------------------------------------------------------------------
-    def _part(self, node: Node) -> Part:
+    def _part(self, node: Node) -> variants.Part:
         if node.kind == "host":
             return self._host(node, self.graph)
         if node.kind == "view":
             offset = self.varying.attributes[node.writes[0]].get("offset")
             offset = const(int(node.attribute("offset", 0))) if offset is None else offset
             width = size_of(self.graph.info(node.inputs[0]).dtype)
-            return AliasPart(((node.writes[0], node.inputs[0], offset * width),))
+            return variants.AliasPart(((node.writes[0], node.inputs[0], offset * width),))
         if node.kind == "join":
             total, ties = const(0), []
             for name in node.inputs:
                 ties.append((name, node.writes[0], total))
                 total = total + self._nbytes(name)
-            return AliasPart(tuple(ties))
+            return variants.AliasPart(tuple(ties))
         code = self.kernels[node.writes[0]]
         assert code is not None, "what has no code is no kernel any more"
         return self._kernel(node, code)
 
-    def _host(self, node: Node, graph: Graph) -> HostPart:
+    def _host(self, node: Node, graph: Graph) -> variants.HostPart:
         formulas: Mapping[str, Any] = {}
         if graph is self.graph:
             formulas = self.varying.attributes[node.writes[0]]
-        return HostPart(
+        return variants.HostPart(
             *host_words(node, graph), tuple(formulas.items()), tuple(dict.fromkeys(node.reads)),
             node.writes, node.sources,
         )  # fmt: skip
 
-    def _kernel(self, node: Node, compiled: Compiled) -> KernelPart:
+    def _kernel(self, node: Node, compiled: Compiled) -> variants.KernelPart:
         option = self.settled.options[node]
         assert option.config is not None
         self._check_bytes(node)
-        arguments = (*self.arguments(node, option, compiled), SIZES)
-        return KernelPart(
+        arguments = (*self.arguments(node, option, compiled), variants.SIZES)
+        return variants.KernelPart(
             node.name, self.varying.workloads[node.writes[0]], option.config.key, option.origin,
             self.store.code(compiled.code), arguments,
             tuple(n for n in node.reads if n not in self.graph.constants), node.writes[0],
@@ -189,7 +180,7 @@ class _Assembler(NodeAssembler):
                         f"'{name}' has {info.nbytes} bytes; its kernel expects {wanted}"
                     )
 
-    def _checks(self, node: Node) -> Iterable[VaryingCheck]:
+    def _checks(self, node: Node) -> Iterable[variants.VaryingCheck]:
         """Indices that have to be in range before the kernel runs."""
         template = template_of(node.work.operator)
         names = dict(zip((o.name for o in template.operands(node.work)), node.inputs, strict=True))
@@ -215,4 +206,4 @@ class _Assembler(NodeAssembler):
                 if all(extent.constant is not None for extent in kept):
                     continue  # in range at one size, in range at all
                 self._tensor(name)
-            yield VaryingCheck(where, name, kept)
+            yield variants.VaryingCheck(where, name, kept)

@@ -17,29 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions import scalar
 from tilesmith.search_space.expressions.dtypes import nearest, to_numpy
-from tilesmith.search_space.expressions.scalar import (
-    CONVERSIONS,
-    REDUCTIONS,
-    Call,
-    Condition,
-    Const,
-    Index,
-    Load,
-    Scalar,
-    Select,
-)
-from tilesmith.search_space.ir.program import (
-    Allocate,
-    Block,
-    Buffer,
-    If,
-    Intrinsic,
-    Loop,
-    Program,
-    Sequence,
-    Statement,
-)
+from tilesmith.search_space.ir import program as ir
 from tilesmith.search_space.support.errors import VerificationError
 
 
@@ -132,7 +112,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "xor": lambda a, b: float((a != 0) != (b != 0)),
     "not": lambda a: float(a == 0),
     "modulo": lambda a, b: a % b if b else 0,
-    **{name: partial(_convert, dtype) for name, dtype in CONVERSIONS.items()},
+    **{name: partial(_convert, dtype) for name, dtype in scalar.CONVERSIONS.items()},
     "ordinal": _ordinal,
     **{n: getattr(np, n) for n in ("sinh", "cosh")},
     **{n: getattr(np, f"arc{n[1:]}") for n in ("asin", "acos", "atan")},
@@ -147,7 +127,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def interpret(program: Program, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def interpret(program: ir.Program, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Run a bound program, prologue first.
 
     Args:
@@ -173,7 +153,7 @@ def interpret(program: Program, arrays: Mapping[str, NDArray[Any]]) -> dict[str,
     return {b.name: machine.arrays[b.name] for b in program.parameters}
 
 
-def _shape(buffer: Buffer) -> tuple[int, ...]:
+def _shape(buffer: ir.Buffer) -> tuple[int, ...]:
     for extent in buffer.shape:
         if extent.constant is None:
             raise VerificationError(
@@ -182,7 +162,7 @@ def _shape(buffer: Buffer) -> tuple[int, ...]:
     return tuple(extent.constant or 0 for extent in buffer.shape)
 
 
-def _fresh(buffer: Buffer) -> NDArray[Any]:
+def _fresh(buffer: ir.Buffer) -> NDArray[Any]:
     """Memory nobody has written."""
     kind = to_numpy(buffer.dtype)
     if kind.kind in "iub":
@@ -190,7 +170,7 @@ def _fresh(buffer: Buffer) -> NDArray[Any]:
     return np.full(_shape(buffer), np.nan, dtype=kind)
 
 
-def _provide(buffer: Buffer, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+def _provide(buffer: ir.Buffer, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     shape = _shape(buffer)
     if buffer.values is not None:
         return np.array(buffer.values).reshape(shape)
@@ -212,56 +192,58 @@ class _Machine:
     variables: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
-    def run(self, statement: Statement) -> None:
+    def run(self, statement: ir.Statement) -> None:
         match statement:
-            case Loop(variable, extent, _, body):
+            case ir.Loop(variable, extent, _, body):
                 for iteration in range(self._index(extent)):
                     self.variables[variable] = iteration
                     self.run(body)
                 self.variables.pop(variable, None)
-            case Sequence(statements):
+            case ir.Sequence(statements):
                 for inner in statements:
                     self.run(inner)
-            case If(condition, then, otherwise):
+            case ir.If(condition, then, otherwise):
                 if self._holds(condition):
                     self.run(then)
                 elif otherwise is not None:
                     self.run(otherwise)
-            case Allocate(buffer, body):
+            case ir.Allocate(buffer, body):
                 self.arrays[buffer.name] = _fresh(buffer)
                 self.run(body)
                 del self.arrays[buffer.name]
-            case Intrinsic(_, body):
+            case ir.Intrinsic(_, body):
                 self.run(body)
-            case Block():
+            case ir.Block():
                 self._block(statement)
 
-    def _block(self, block: Block) -> None:
+    def _block(self, block: ir.Block) -> None:
         if not self._holds(block.guard):
             return
         value = self._value(block.value)
         array, place = self._place(block.write)
         if block.reducer is not None:
-            value = _FUNCTIONS[REDUCTIONS[block.reducer].function](array[place].item(), value)
+            value = _FUNCTIONS[scalar.REDUCTIONS[block.reducer].function](
+                array[place].item(), value
+            )
         if isinstance(value, float) and math.isinf(value):
             value = nearest(value, array.dtype)
         array[place] = _wrapped(value, array.dtype) if isinstance(value, int) else value
 
-    def _value(self, value: Scalar) -> Any:
+    def _value(self, value: scalar.Scalar) -> Any:
         match value:
-            case Const(number):
+            case scalar.Const(number):
                 return number
-            case Load():
+            case scalar.Load():
                 array, place = self._place(value)
                 return array[place].item()
-            case Call(function, arguments):
+            case scalar.Call(function, arguments):
                 return _FUNCTIONS[function](*(self._value(argument) for argument in arguments))
-            case Select(condition, then, otherwise):
+            case scalar.Select(condition, then, otherwise):
                 return self._value(then if self._holds(condition) else otherwise)
-            case Index(expression):
+            case scalar.Index(expression):
                 return self._index(expression)
 
-    def _place(self, access: Load) -> tuple[NDArray[Any], tuple[int, ...]]:
+    def _place(self, access: scalar.Load) -> tuple[NDArray[Any], tuple[int, ...]]:
         if access.buffer not in self.arrays:
             raise VerificationError(f"buffer '{access.buffer}' is used outside its allocation")
         array = self.arrays[access.buffer]
@@ -275,7 +257,7 @@ class _Machine:
             )
         return array, place
 
-    def _holds(self, condition: Condition) -> bool:
+    def _holds(self, condition: scalar.Condition) -> bool:
         return all(self._index(expression) >= 0 for expression in condition)
 
     def _index(self, expression: Any) -> int:

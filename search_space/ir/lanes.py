@@ -20,18 +20,7 @@ from tilesmith.search_space.expressions.expression import (
 )
 from tilesmith.search_space.expressions.ranges import Bounds, lower, upper, within
 from tilesmith.search_space.expressions.scalar import loads
-from tilesmith.search_space.ir.program import (
-    Allocate,
-    Block,
-    If,
-    Intrinsic,
-    Loop,
-    Sequence,
-    Statement,
-    blocks,
-    sequence,
-    transform,
-)
+from tilesmith.search_space.ir import program as ir
 
 
 def most_of(extent: Expr) -> int | None:
@@ -70,8 +59,8 @@ def sides(extent: Expr) -> list[Expr]:
 
 
 def settle_lanes(
-    statement: Statement, registers: Set[str], bounds: Bounds | None = None
-) -> Statement:
+    statement: ir.Statement, registers: Set[str], bounds: Bounds | None = None
+) -> ir.Statement:
     """See the module's docstring.
 
     Args:
@@ -79,7 +68,7 @@ def settle_lanes(
     """
     bounds = bounds or {}
     match statement:
-        case Loop(variable, extent, kind, body):
+        case ir.Loop(variable, extent, kind, body):
             most = most_of(extent)
             top = const(most) if most is not None else upper(extent, bounds)
             inner = settle_lanes(body, registers, {**bounds, variable: top - 1})
@@ -87,21 +76,21 @@ def settle_lanes(
             if kind == "vector" and sized and _apart(inner, variable, registers):
                 kind = "serial"
             return replace(statement, kind=kind, body=inner)
-        case Sequence(statements):
-            return sequence(*(settle_lanes(s, registers, bounds) for s in statements))
-        case If(condition, then, otherwise):
+        case ir.Sequence(statements):
+            return ir.sequence(*(settle_lanes(s, registers, bounds) for s in statements))
+        case ir.If(condition, then, otherwise):
             other = settle_lanes(otherwise, registers, bounds) if otherwise is not None else None
-            return If(condition, settle_lanes(then, registers, bounds), other)
-        case Allocate():
+            return ir.If(condition, settle_lanes(then, registers, bounds), other)
+        case ir.Allocate():
             return replace(statement, body=settle_lanes(statement.body, registers, bounds))
-        case Intrinsic(_, body):  # it knows how to take lanes that stand apart on one side
+        case ir.Intrinsic(_, body):  # it knows how to take lanes that stand apart on one side
             around = dict(bounds)
-            while isinstance(body, Loop):
+            while isinstance(body, ir.Loop):
                 around[body.variable] = const(most_of(body.extent) or 1) - 1
                 body = body.body
-            return transform(statement, lambda index: _divided(index, around))
-        case Block():
-            return transform(statement, lambda index: _divided(index, bounds))
+            return ir.transform(statement, lambda index: _divided(index, around))
+        case ir.Block():
+            return ir.transform(statement, lambda index: _divided(index, bounds))
 
 
 def _divided(expression: Expr, bounds: Bounds) -> Expr:
@@ -135,9 +124,9 @@ def _stepped(atom: Atom, bounds: Bounds) -> Expr:
     return same
 
 
-def _apart(statement: Statement, variable: str, registers: Set[str]) -> bool:
+def _apart(statement: ir.Statement, variable: str, registers: Set[str]) -> bool:
     """Whether a variable moves some access by other than one element at a time, and no register."""
-    accesses = [a for block in blocks(statement) for a in (block.write, *loads(block.value))]
+    accesses = [a for block in ir.blocks(statement) for a in (block.write, *loads(block.value))]
     if any(a.buffer in registers and _inside(a.indices, variable) for a in accesses):
         return False
     return any(_moves(access.indices, variable) for access in accesses)

@@ -9,15 +9,8 @@ import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.operator_parts import indexing
 from tilesmith.search_space.operator_parts.flattening import product
-from tilesmith.search_space.operator_parts.indexing import (
-    DATA,
-    INDEX,
-    INDICES,
-    check_elements,
-    element_places,
-    wrapped,
-)
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor
 from tilesmith.search_space.workloads.template import Parameter, Shaped, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
@@ -33,9 +26,9 @@ class GatherElements(Template):
         Parameter.shape("shape", "of the data, e.g. 12x128x64"),
         Parameter.shape("indices", "shape of the indices, of as many axes"),
         Parameter("axis", "picked along", 0, minimum=0, of="shape"),
-        INDEX,
+        indexing.INDEX,
     )
-    reads = (DATA, INDICES)
+    reads = (indexing.DATA, indexing.INDICES)
     writes = Shaped("y", "indices")
     picks = True
     examples = (
@@ -52,20 +45,20 @@ class GatherElements(Template):
 
     def check(self, workload: Workload) -> None:
         super().check(workload)
-        check_elements(workload)
+        indexing.check_elements(workload)
 
     def index_extents(self, workload: Workload) -> dict[str, tuple[int, ...]]:
         return {"indices": (workload.shape("shape")[workload.integer("axis")],)}
 
     def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, position = inputs["x"], workload.integer("axis")
-        indices = wrapped(inputs["indices"], x.shape[position])
+        indices = indexing.wrapped(inputs["indices"], x.shape[position])
         cut = tuple(slice(n) if a != position else slice(None) for a, n in enumerate(indices.shape))
         return np.take_along_axis(x[cut], indices, axis=position)
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over the indices' axes d0, d1, ..."""
-        axes, places = element_places(workload)
+        axes, places = indexing.element_places(workload)
         tensors = (
             Tensor("x", workload.extents("shape"), workload.dtype, workload.is_constant("x")),
             Tensor(

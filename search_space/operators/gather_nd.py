@@ -11,18 +11,8 @@ import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.operator_parts import indexing
 from tilesmith.search_space.operator_parts.flattening import product
-from tilesmith.search_space.operator_parts.indexing import (
-    DATA,
-    INDEX,
-    INDICES,
-    check_rows,
-    row_extents,
-    row_places,
-    rows_of,
-    varying_row_extents,
-    wrapped,
-)
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
@@ -38,9 +28,9 @@ class GatherND(Template):
         Parameter.shape("shape", "of the data, e.g. 2x16x16x64"),
         Parameter.shape("indices", "shape of the indices; last, a place"),
         Parameter("batch", "leading axes that data and indices have in common", 0, minimum=0),
-        INDEX,
+        indexing.INDEX,
     )
-    reads = (DATA, INDICES)
+    reads = (indexing.DATA, indexing.INDICES)
     picks = True
     examples = (
         "gather_nd shape=5x7x33 indices=4x2",
@@ -55,35 +45,38 @@ class GatherND(Template):
 
     def check(self, workload: Workload) -> None:
         super().check(workload)
-        check_rows(workload, workload.integer("batch"))
+        indexing.check_rows(workload, workload.integer("batch"))
 
     def output(self, workload: Workload) -> Operand:
         shape, indices = workload.extents("shape"), workload.extents("indices")
         batch = workload.integer("batch")
-        behind = shape[batch + len(varying_row_extents(workload, batch)) :]
+        behind = shape[batch + len(indexing.varying_row_extents(workload, batch)) :]
         return Operand("y", (*indices[:-1], *behind), workload.dtype, "output")
 
     def index_extents(self, workload: Workload) -> dict[str, tuple[int, ...]]:
-        return {"indices": row_extents(workload, workload.integer("batch"))}
+        return {"indices": indexing.row_extents(workload, workload.integer("batch"))}
 
     def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, indices, batch = inputs["x"], inputs["indices"], workload.integer("batch")
         outer: Any = np.indices(indices.shape[:batch], sparse=True)
         rest = (1,) * (indices.ndim - 1 - batch)
         places: list[Any] = [a.reshape(*a.shape, *rest) for a in outer]
-        for k, extent in enumerate(row_extents(workload, batch)):
-            places.append(wrapped(indices[..., k], extent))
+        for k, extent in enumerate(indexing.row_extents(workload, batch)):
+            places.append(indexing.wrapped(indices[..., k], extent))
         return np.asarray(x[tuple(places)])
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """One stage `y` over batches b, places c and (if a slice is longer than one) t."""
         shape, indices = workload.extents("shape"), workload.extents("indices")
         batch = workload.integer("batch")
-        extents, count = varying_row_extents(workload, batch), rows_of(indices, batch)
+        extents, count = (
+            indexing.varying_row_extents(workload, batch),
+            indexing.rows_of(indices, batch),
+        )
         before, behind = product(shape[:batch]), product(shape[batch + len(extents) :])
         b, c = axis("b", before), axis("c", count)
         rest = () if behind == 1 else (axis("t", behind),)
-        places = row_places(b.var * count + c.var, extents)
+        places = indexing.row_places(b.var * count + c.var, extents)
         picked = load("x", b.var, *places, *(a.var for a in rest))
         tensors = (
             Tensor(

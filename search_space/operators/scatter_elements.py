@@ -14,20 +14,8 @@ import numpy as np
 from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import as_expr
 from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.operator_parts import indexing
 from tilesmith.search_space.operator_parts.flattening import product
-from tilesmith.search_space.operator_parts.indexing import (
-    COMBINATIONS,
-    DATA,
-    INDEX,
-    INDICES,
-    REDUCTION,
-    UPDATES,
-    check_elements,
-    combine,
-    copied,
-    element_places,
-    wrapped,
-)
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor
 from tilesmith.search_space.workloads.template import Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
@@ -43,10 +31,10 @@ class ScatterElements(Template):
         Parameter.shape("shape", "of the data, e.g. 12x128x64"),
         Parameter.shape("indices", "shape of indices and updates"),
         Parameter("axis", "written along", 0, minimum=0, of="shape"),
-        REDUCTION,
-        INDEX,
+        indexing.REDUCTION,
+        indexing.INDEX,
     )
-    reads = (DATA, INDICES, UPDATES)
+    reads = (indexing.DATA, indexing.INDICES, indexing.UPDATES)
     examples = (
         "scatter_elements shape=19x37 indices=19x5 axis=1",
         "scatter_elements shape=5x7x33 indices=5x3x33 axis=1 index=int32 reduction=add",
@@ -62,7 +50,7 @@ class ScatterElements(Template):
 
     def check(self, workload: Workload) -> None:
         super().check(workload)
-        check_elements(workload)
+        indexing.check_elements(workload)
 
     def index_extents(self, workload: Workload) -> dict[str, tuple[int, ...]]:
         return {"indices": (workload.shape("shape")[workload.integer("axis")],)}
@@ -75,20 +63,22 @@ class ScatterElements(Template):
         position = workload.integer("axis")
         places = list(np.indices(workload.shape("indices"), sparse=True))
         extent = workload.shape("shape")[position]
-        places[position] = wrapped(inputs["indices"], extent)
-        return combine(inputs["x"], tuple(places), inputs["updates"], workload.text("reduction"))
+        places[position] = indexing.wrapped(inputs["indices"], extent)
+        return indexing.combine(
+            inputs["x"], tuple(places), inputs["updates"], workload.text("reduction")
+        )
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages `base`, a copy of x, and `y` over the indices' axes d0, d1, ..."""
         shape, indices = workload.extents("shape"), workload.extents("indices")
-        axes, places = element_places(workload)
+        axes, places = indexing.element_places(workload)
         position = workload.integer("axis")
         written = Stage(
             "y",
             tuple(a for n, a in enumerate(axes) if n != position),
             load("updates", *(a.var for a in axes)),
             (axes[position],),
-            COMBINATIONS[workload.text("reduction")],
+            indexing.COMBINATIONS[workload.text("reduction")],
             places,
             tuple(map(as_expr, shape)),
             dtype=workload.dtype,
@@ -98,4 +88,4 @@ class ScatterElements(Template):
             Tensor("indices", (product(indices),), workload.text("index")),
             Tensor("updates", indices, workload.dtype),
         )
-        return ComputeDefinition(self.operator, tensors, (copied("x", written), written))
+        return ComputeDefinition(self.operator, tensors, (indexing.copied("x", written), written))

@@ -14,20 +14,8 @@ from typing import Any
 from tilesmith.search_space.expressions.dtypes import Array, Arrays
 from tilesmith.search_space.expressions.expression import ExprLike, as_expr
 from tilesmith.search_space.expressions.scalar import load
+from tilesmith.search_space.operator_parts import indexing
 from tilesmith.search_space.operator_parts.flattening import product
-from tilesmith.search_space.operator_parts.indexing import (
-    COMBINATIONS,
-    INDEX,
-    REDUCTION,
-    check_rows,
-    combine,
-    copied,
-    row_extents,
-    row_places,
-    rows_of,
-    varying_row_extents,
-    wrapped,
-)
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
 from tilesmith.search_space.workloads.workload import Workload
@@ -42,8 +30,8 @@ class ScatterND(Template):
     parameters = (
         Parameter.shape("shape", "of the data, e.g. 8x16x64"),
         Parameter.shape("indices", "shape of the indices; last, a place"),
-        REDUCTION,
-        INDEX,
+        indexing.REDUCTION,
+        indexing.INDEX,
         Parameter("lead", "axes before those that indices choose in, taken whole", 0, minimum=0),
     )
     examples = (
@@ -63,16 +51,16 @@ class ScatterND(Template):
 
     def check(self, workload: Workload) -> None:
         super().check(workload)
-        check_rows(workload, 0, workload.integer("lead"))
+        indexing.check_rows(workload, 0, workload.integer("lead"))
 
     def _updates(self, workload: Workload) -> tuple[ExprLike, ...]:
         shape, indices = workload.extents("shape"), workload.extents("indices")
         lead = workload.integer("lead")
-        chosen = len(varying_row_extents(workload, lead))
+        chosen = len(indexing.varying_row_extents(workload, lead))
         return (*shape[:lead], *indices[:-1], *shape[lead + chosen :])
 
     def _extents(self, workload: Workload) -> tuple[int, ...]:
-        return row_extents(workload, workload.integer("lead"))
+        return indexing.row_extents(workload, workload.integer("lead"))
 
     def inputs(self, workload: Workload) -> tuple[Operand, ...]:
         return (
@@ -91,15 +79,15 @@ class ScatterND(Template):
     def reference(self, workload: Workload, inputs: Arrays) -> Array:
         indices, extents = inputs["indices"], self._extents(workload)
         whole: list[Any] = [slice(None)] * workload.integer("lead")
-        places = (*whole, *(wrapped(indices[..., k], n) for k, n in enumerate(extents)))
-        return combine(inputs["x"], places, inputs["updates"], workload.text("reduction"))
+        places = (*whole, *(indexing.wrapped(indices[..., k], n) for k, n in enumerate(extents)))
+        return indexing.combine(inputs["x"], places, inputs["updates"], workload.text("reduction"))
 
     def compute(self, workload: Workload) -> ComputeDefinition:
         """Stages `base`, a copy of x, and `y` over leading axes l, elements t of a slice and places
         c."""
         shape, indices = workload.extents("shape"), workload.extents("indices")
         lead = workload.integer("lead")
-        extents, count = varying_row_extents(workload, lead), rows_of(indices, 0)
+        extents, count = indexing.varying_row_extents(workload, lead), indexing.rows_of(indices, 0)
         before, behind = product(shape[:lead]), product(shape[lead + len(extents) :])
         around, t, c = axis("l", before), axis("t", behind), axis("c", count)
         outer = () if before == 1 else (around.var,)
@@ -111,8 +99,8 @@ class ScatterND(Template):
             (t,) if before == 1 else (around, t),
             load("updates", *outer, c.var, *inner),
             (c,),
-            COMBINATIONS[workload.text("reduction")],
-            (*outer, *row_places(c.var, extents), *inner),
+            indexing.COMBINATIONS[workload.text("reduction")],
+            (*outer, *indexing.row_places(c.var, extents), *inner),
             tuple(map(as_expr, whole)),
             dtype=workload.dtype,
         )
@@ -121,4 +109,4 @@ class ScatterND(Template):
             Tensor("indices", (product(indices),), workload.text("index")),
             Tensor("updates", (*sides[0], count, *sides[1]), workload.dtype),
         )
-        return ComputeDefinition(self.operator, tensors, (copied("x", written), written))
+        return ComputeDefinition(self.operator, tensors, (indexing.copied("x", written), written))

@@ -18,15 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.search_space.expressions import scalar
 from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr, var
-from tilesmith.search_space.expressions.scalar import (
-    Call,
-    Condition,
-    Scalar,
-    check_reducer,
-    expressions,
-    loads,
-)
 
 
 @dataclass(frozen=True)
@@ -98,19 +91,19 @@ class Stage:
 
     name: str
     axes: tuple[Axis, ...]
-    value: Scalar
+    value: scalar.Scalar
     reduce_axes: tuple[Axis, ...] = ()
     reducer: str | None = None
     store: tuple[Expr, ...] | None = None
     shape: tuple[Expr, ...] | None = None
-    guard: Condition = ()
+    guard: scalar.Condition = ()
     dtype: str = "float32"
     into: str = ""
     onto: str = ""
     scan: Literal["", "inclusive", "exclusive"] = ""
 
     def __post_init__(self) -> None:
-        check_reducer(self.reducer, f"stage '{self.name}'")
+        scalar.check_reducer(self.reducer, f"stage '{self.name}'")
         reduces = self.reducer is not None
         assert bool(self.reduce_axes) == reduces or (self.scatters and not reduces), self.name
         assert not self.scan or (self.reducer is not None and self.store), self.name
@@ -134,8 +127,8 @@ class Stage:
     @cached_property
     def reads(self) -> frozenset[str]:
         """Names of the tensors it loads, takes indices from, or goes on from."""
-        names = frozenset(load.buffer for load in loads(self.value))
-        for index in (*expressions(self.value), *self.guard, *(self.store or ())):
+        names = frozenset(load.buffer for load in scalar.loads(self.value))
+        for index in (*scalar.expressions(self.value), *self.guard, *(self.store or ())):
             names |= index.tensors()
         return names | {self.onto} if self.onto else names
 
@@ -180,7 +173,7 @@ class ComputeDefinition:
         total = 0
         literals = {tensor.name for tensor in self.inputs if tensor.values is not None}
         for stage in self.stages:
-            product = isinstance(stage.value, Call) and stage.value.function == "multiply"
+            product = isinstance(stage.value, scalar.Call) and stage.value.function == "multiply"
             product = product and not stage.reads & literals
             if stage.reducer == "sum" and product and not self.is_constant(stage.name):
                 extents = (a.extent.constant for a in (*stage.axes, *stage.reduce_axes))

@@ -21,19 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from tilesmith.search_space.expressions import scalar
 from tilesmith.search_space.expressions.expression import ExprLike, var
-from tilesmith.search_space.expressions.scalar import (
-    Call,
-    Const,
-    Index,
-    Load,
-    Scalar,
-    Select,
-    erfc_argument,
-    loads,
-    rewrite,
-    substitute,
-)
 from tilesmith.search_space.ir.lanes import most_of
 from tilesmith.search_space.ir.program import Block, Intrinsic, Loop, Statement
 
@@ -76,7 +65,7 @@ def arithmetic(block: Block, lane: str | None) -> Arithmetic:
     count = _operations(block.value)
     reduced = 0
     if block.reducer is not None:
-        fused = isinstance(block.value, Call) and block.value.function == "multiply"
+        fused = isinstance(block.value, scalar.Call) and block.value.function == "multiply"
         reduced = 0 if fused and block.reducer == "sum" else 1
     along = lane is not None and any(lane in index.variables() for index in block.indices)
     return Arithmetic(
@@ -88,14 +77,14 @@ def arithmetic(block: Block, lane: str | None) -> Arithmetic:
 
 
 @lru_cache(maxsize=4096)
-def _operations(value: Scalar) -> float:
+def _operations(value: scalar.Scalar) -> float:
     match value:
-        case Const() | Load() | Index():
+        case scalar.Const() | scalar.Load() | scalar.Index():
             return 0.0
-        case Select(then=then, otherwise=otherwise):
+        case scalar.Select(then=then, otherwise=otherwise):
             return max(_operations(then), _operations(otherwise))
-        case Call(function, arguments):
-            if (argument := erfc_argument(value)) is not None:
+        case scalar.Call(function, arguments):
+            if (argument := scalar.erfc_argument(value)) is not None:
                 return _operations(argument) + FUNCTION_OPERATIONS["erfc"]
             inner = sum(_operations(a) for a in dict.fromkeys(arguments))
             own = FUNCTION_OPERATIONS.get(function, 1.0)
@@ -104,16 +93,16 @@ def _operations(value: Scalar) -> float:
             return inner + own
 
 
-def _is_product(value: Scalar) -> bool:
-    return isinstance(value, Call) and value.function == "multiply"
+def _is_product(value: scalar.Scalar) -> bool:
+    return isinstance(value, scalar.Call) and value.function == "multiply"
 
 
-def selects(value: Scalar, running: frozenset[str]) -> int:
+def selects(value: scalar.Scalar, running: frozenset[str]) -> int:
     """How many conditions over `running` variables a value evaluates."""
     match value:
-        case Call(arguments=arguments):
+        case scalar.Call(arguments=arguments):
             return sum(selects(a, running) for a in arguments)
-        case Select(condition, then, otherwise):
+        case scalar.Select(condition, then, otherwise):
             own = sum(not running.isdisjoint(e.variables()) for e in condition)
             return own + selects(then, running) + selects(otherwise, running)
         case _:
@@ -176,7 +165,7 @@ def _neighbours(name: str, loops: list[Loop], block: Block) -> Costed:
     """The loop over neighbours goes; accesses that it moved are as wide."""
     outer, inner = loops
     count = _most(outer)
-    accesses = (block.write, *loads(block.value))
+    accesses = (block.write, *scalar.loads(block.value))
     moved = {
         access.buffer: count
         for access in accesses
@@ -188,7 +177,7 @@ def _neighbours(name: str, loops: list[Loop], block: Block) -> Costed:
         body=replace(
             block,
             indices=tuple(index.substitute(first) for index in block.indices),
-            value=substitute(block.value, first),
+            value=scalar.substitute(block.value, first),
         ),
     )
     if name == "interleave":
@@ -199,16 +188,16 @@ def _neighbours(name: str, loops: list[Loop], block: Block) -> Costed:
 def _product(loops: list[Loop], block: Block) -> Costed:
     """Rows of sums: the row of b that stands at the place of the row of a."""
     *outer, row, column, group, neighbour = loops
-    left, right = loads(block.value)
+    left, right = scalar.loads(block.value)
     first: dict[str, ExprLike] = {neighbour.variable: 0}
     along = {**first, group.variable: 0}
     across = {**first, group.variable: var(row.variable)}
 
-    def access(load: Load) -> Load:
+    def access(load: scalar.Load) -> scalar.Load:
         values = across if load.buffer == right.buffer else along
-        return Load(load.buffer, tuple(index.substitute(values) for index in load.indices))
+        return scalar.Load(load.buffer, tuple(index.substitute(values) for index in load.indices))
 
-    value = rewrite(block.value, lambda index: index, access)
+    value = scalar.rewrite(block.value, lambda index: index, access)
     count = _most(neighbour)
     wide = {left.buffer: count * _most(group), right.buffer: count}
     return Costed(

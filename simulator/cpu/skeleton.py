@@ -19,17 +19,7 @@ from numpy.typing import NDArray
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.expression import ZERO, Expr, const
 from tilesmith.search_space.expressions.scalar import Condition, Load, loads
-from tilesmith.search_space.ir.program import (
-    Allocate,
-    Block,
-    Buffer,
-    If,
-    Intrinsic,
-    Loop,
-    Program,
-    Sequence,
-    Statement,
-)
+from tilesmith.search_space.ir import program as ir
 from tilesmith.simulator.cpu.instructions import (
     WIDENING,
     Arithmetic,
@@ -141,7 +131,7 @@ class Skeleton:
     loops: tuple[LoopSite, ...]
     blocks: tuple[BlockSite, ...]
     root: LoopNode
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[ir.Buffer, ...]
     constant: tuple[bool, ...]
 
     @cached_property
@@ -188,40 +178,40 @@ class _Context:
 
 @dataclass
 class _Walk:
-    program: Program
+    program: ir.Program
     loops: list[LoopSite] = field(default_factory=list)
     blocks: list[BlockSite] = field(default_factory=list)
-    known: dict[str, Buffer] = field(default_factory=dict)
+    known: dict[str, ir.Buffer] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     scope: dict[str, int] = field(default_factory=dict)
     """Loop index of each variable in sight."""
 
-    def visit(self, statement: Statement, where: _Context) -> list[LoopNode | int]:
+    def visit(self, statement: ir.Statement, where: _Context) -> list[LoopNode | int]:
         match statement:
-            case Loop():
+            case ir.Loop():
                 return self._loop(statement, where)
-            case Sequence(statements):
+            case ir.Sequence(statements):
                 return [item for inner in statements for item in self.visit(inner, where)]
-            case If(condition, then, otherwise):
+            case ir.If(condition, then, otherwise):
                 yes = _Guard(condition, False)
                 sites = self.visit(then, _guarded(where, yes))
                 if otherwise is not None:
                     sites += self.visit(otherwise, _guarded(where, _Guard(condition, True)))
                 return sites
-            case Allocate(buffer, body):
+            case ir.Allocate(buffer, body):
                 self.known[buffer.name] = buffer
                 if _in_registers(buffer):
                     tile = (buffer.name, len(where.serial))
                     where = replace(where, tiles=(*where.tiles, tile))
                 return self.visit(body, where)
-            case Intrinsic():
+            case ir.Intrinsic():
                 found_as = costed(statement)
                 return self.visit(found_as.body, replace(where, instruction=found_as))
-            case Block():
+            case ir.Block():
                 self.blocks.append(self._block(statement, where))
                 return [len(self.blocks) - 1]
 
-    def _loop(self, loop: Loop, where: _Context) -> list[LoopNode | int]:
+    def _loop(self, loop: ir.Loop, where: _Context) -> list[LoopNode | int]:
         serially = ("serial", "parallel")
         kind = "serial" if loop.kind in serially or _runs(loop.body, serially) else loop.kind
         parents = tuple(sorted(self.scope[v] for v in loop.extent.variables() if v in self.scope))
@@ -249,7 +239,7 @@ class _Walk:
             self.scope[loop.variable] = outside
         return [LoopNode(number, tuple(inner))] if kind == "serial" and not trivial else inner
 
-    def _block(self, block: Block, where: _Context) -> BlockSite:
+    def _block(self, block: ir.Block, where: _Context) -> BlockSite:
         guards = where.guards
         if block.guard:
             guards = (*guards, _Guard(block.guard, False))
@@ -285,13 +275,13 @@ class _Walk:
             ),
         )
 
-    def _widening(self, block: Block, access: Load, write: bool) -> float:
+    def _widening(self, block: ir.Block, access: Load, write: bool) -> float:
         """What is only moved, from a buffer to one of its type, is not widened."""
         dtype = self._buffer(access.buffer).dtype
         moved = isinstance(block.value, Load) and dtype == self._buffer(block.buffer).dtype
         return 0.0 if write or moved else WIDENING.get(dtype, 0.0)
 
-    def _arithmetic(self, block: Block, where: _Context) -> Arithmetic:
+    def _arithmetic(self, block: ir.Block, where: _Context) -> Arithmetic:
         operations, instruction = arithmetic(block, self._lane(where)), where.instruction
         if instruction is None or instruction.operations is None:
             return operations
@@ -336,7 +326,7 @@ class _Walk:
             return None
         return factor
 
-    def _buffer(self, name: str) -> Buffer:
+    def _buffer(self, name: str) -> ir.Buffer:
         if name not in self.known:
             parameters = (*self.program.parameters, *self.program.literals)
             self.known[name] = next(b for b in parameters if b.name == name)
@@ -351,28 +341,28 @@ def _guarded(where: _Context, guard: _Guard) -> _Context:
     return replace(where, guards=(*where.guards, guard))
 
 
-def _in_registers(buffer: Buffer) -> bool:
+def _in_registers(buffer: ir.Buffer) -> bool:
     return buffer.scope in ("register", "amx")
 
 
-def _runs(statement: Statement, kinds: tuple[str, ...]) -> bool:
+def _runs(statement: ir.Statement, kinds: tuple[str, ...]) -> bool:
     """Whether a loop of one of these kinds is inside."""
     match statement:
-        case Loop(kind=kind, body=body):
+        case ir.Loop(kind=kind, body=body):
             return kind in kinds or _runs(body, kinds)
-        case Intrinsic():
+        case ir.Intrinsic():
             return _runs(costed(statement).body, kinds)
-        case Sequence(statements):
+        case ir.Sequence(statements):
             return any(_runs(inner, kinds) for inner in statements)
-        case If(then=then, otherwise=otherwise):
+        case ir.If(then=then, otherwise=otherwise):
             return _runs(then, kinds) or (otherwise is not None and _runs(otherwise, kinds))
-        case Allocate(body=body):
+        case ir.Allocate(body=body):
             return _runs(body, kinds)
-        case Block():
+        case ir.Block():
             return False
 
 
-def skeleton_of(program: Program, constants: frozenset[str] = frozenset()) -> Skeleton:
+def skeleton_of(program: ir.Program, constants: frozenset[str] = frozenset()) -> Skeleton:
     """Analyse the body of a (symbolic or bound) program.
 
     Args:

@@ -12,21 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.capabilities.c_library.code.plan import (
-    FIRST_END,
-    NUMBERS,
-    WEIGHTS,
-    CallStage,
-    Check,
-    DerivedTensor,
-    End,
-    LibraryPlan,
-    LibraryTensor,
-    RegionBody,
-    TensorGroup,
-    address,
-    aligned,
-)
+from tilesmith.capabilities.c_library.code import plan
 from tilesmith.capabilities.c_library.plans.held import VariantTables
 from tilesmith.capabilities.c_library.plans.library_parts import kernel_of, refuse_hosts
 from tilesmith.capabilities.c_library.plans.varying_arena import VaryingArena, ties_of
@@ -50,7 +36,9 @@ from tilesmith.search_space.support.errors import ModelError
 Bytes = NDArray[np.uint8]
 
 
-def plan_of_varying(recipe: VaryingRecipe, prefix: str, about: str, file: str = "") -> LibraryPlan:
+def plan_of_varying(
+    recipe: VaryingRecipe, prefix: str, about: str, file: str = ""
+) -> plan.LibraryPlan:
     """The plan of a recipe without host nodes.
 
     Raises:
@@ -77,7 +65,7 @@ def plan_of_varying(recipe: VaryingRecipe, prefix: str, about: str, file: str = 
     weights = _Weights(recipe.constants)
     bodies = [_Body(recipe, variant, functions, weights) for variant in recipe.variants]
     codes = [recipe.codes[code] for code in used]
-    return LibraryPlan(
+    return plan.LibraryPlan(
         prefix, recipe.name, about, recipe.target, recipe.threads,
         tuple(_tensor(recipe, info) for info in recipe.inputs),
         tuple(_tensor(recipe, info) for info in recipe.outputs),
@@ -102,22 +90,22 @@ class _Weights:
         """The address of values."""
         raw = array.tobytes()
         if raw not in self._known:
-            start = aligned(self._end)
+            start = plan.aligned(self._end)
             hole = np.zeros(start - self._end, np.uint8)
             self.pieces += [hole, np.frombuffer(raw, np.uint8)]
             self._known[raw] = start
             self._end = start + len(raw)
-        return address(WEIGHTS, self._known[raw])
+        return plan.address(plan.WEIGHTS, self._known[raw])
 
 
-def _tensor(recipe: VaryingRecipe, info: VaryingInfo) -> LibraryTensor:
+def _tensor(recipe: VaryingRecipe, info: VaryingInfo) -> plan.LibraryTensor:
     if info.shape is None or info.dtype not in DTYPE_NUMBERS:
         raise ModelError(
             f"'{recipe.title}' cannot become a library: what shape '{info.name}' has is known only "
             "when the model has run; leave it out of the outputs, or compile the model to a .tsm"
         )
     shape = tuple(e if e.constant is None else e.constant for e in info.shape)
-    return LibraryTensor(info.name, info.dtype, shape, DTYPE_NUMBERS[info.dtype])
+    return plan.LibraryTensor(info.name, info.dtype, shape, DTYPE_NUMBERS[info.dtype])
 
 
 class _Body:
@@ -134,7 +122,7 @@ class _Body:
         self.weights = weights
         self.slot_of: dict[str, int] = {}
         self.slots = 0
-        self.held: list[DerivedTensor] = []
+        self.held: list[plan.DerivedTensor] = []
         self.copied: list[tuple[str, int]] = []
         """Tensors that every run fills from slots of what is held."""
         self._hold(VariantTables(recipe, variant))
@@ -156,13 +144,13 @@ class _Body:
         """Slots of what is held, and of what lies in it."""
         self.places: dict[str, tuple[int, Expr]] = {}
         """Which of `held`, and how far behind its start."""
-        slots: list[DerivedTensor] = []
+        slots: list[plan.DerivedTensor] = []
         for name in self.variant.held:
             self._check_held(name, tables)
             table = tables.of(name)
             self.places[name] = (len(slots), as_expr(0))
             slots.append(
-                DerivedTensor(
+                plan.DerivedTensor(
                     self._slot(name), self.weights.add(table.array), table.offset, table.shape,
                     table.steps, table.element, self.variant.by_name[name].nbytes,
                 )
@@ -197,7 +185,7 @@ class _Body:
         return [check for part in kernels for check in part.checks if check.indices == name]
 
     # -- what is run ------------------------------------------------------------------------------
-    def body(self) -> RegionBody:
+    def body(self) -> plan.RegionBody:
         """All of it."""
         variant = self.variant
         self.numbers: list[Expr] = [var(size.name) for size in self.recipe.sizes]
@@ -217,37 +205,37 @@ class _Body:
             first.append((self._address(name), self._in_slot(slot), len(self.numbers)))
             self.numbers.append(variant.by_name[name].nbytes)
         groups = tuple(
-            TensorGroup(
+            plan.TensorGroup(
                 tuple((self.slot_of[name], d) for name, d in tie.members.items()),
                 tie.low, tie.high, behind,
             )
             for tie, behind in zip(self.ties, self.arena.behind, strict=True)
         )  # fmt: skip
-        return RegionBody(
+        return plan.RegionBody(
             tuple(inputs), tuple(outputs), tuple(stages), variant.region, self.slots,
             groups, tuple(self.held), tuple(self.numbers), tuple(first),
         )  # fmt: skip
 
     def _in_slot(self, slot: int) -> int:
         ends = len(self.recipe.inputs) + len(self.recipe.outputs)
-        return address(FIRST_END + ends + slot, 0)
+        return plan.address(plan.FIRST_END + ends + slot, 0)
 
     def _address(self, name: str) -> int:
         """Where a tensor is in a run; 0 where nothing in memory is."""
         group = self.group_of.get(name)
         if group is not None and group in self._direct:
-            return address(FIRST_END + self._direct[group], 0)
+            return plan.address(plan.FIRST_END + self._direct[group], 0)
         return self._home(name)
 
     def _home(self, name: str) -> int:
         constant = self.variant.by_name[name].constant
         if constant is not None:
-            return address(WEIGHTS, constant.offset)
+            return plan.address(plan.WEIGHTS, constant.offset)
         if name in self.slot_of:
             return self._in_slot(self.slot_of[name])
         return 0
 
-    def _end(self, name: str, number: int) -> End:
+    def _end(self, name: str, number: int) -> plan.End:
         held = self.variant.by_name[name]
         tensor = _tensor(self.recipe, held.info)
         home = self._home(name)
@@ -255,7 +243,7 @@ class _Body:
         direct = group is not None and not held.stored and self._alone(name, group)
         if direct and group is not None:
             self._direct[group] = number
-        return End(tensor, home, direct, held.stored)
+        return plan.End(tensor, home, direct, held.stored)
 
     def _alone(self, name: str, group: int) -> bool:
         """Whether a group is one end alone, and what has the very same bytes."""
@@ -271,7 +259,7 @@ class _Body:
             and set(tie.members.values()) == {distance} and tie.high == (distance + nbytes,)
         )  # fmt: skip
 
-    def _output(self, name: str, number: int) -> End:
+    def _output(self, name: str, number: int) -> plan.End:
         if name in self.variant.inputs:
             return replace(self._end(name, number), source=self.variant.inputs.index(name))
         end = self._end(name, number)
@@ -282,9 +270,9 @@ class _Body:
             )
         return end
 
-    def _stages(self) -> list[CallStage]:
+    def _stages(self) -> list[plan.CallStage]:
         """Kernels in runs, at whose start alone something has to be checked."""
-        runs: list[tuple[list[Check], list[KernelCall]]] = []
+        runs: list[tuple[list[plan.Check], list[KernelCall]]] = []
         for part in self.variant.parts:
             if isinstance(part, KernelPart):
                 checks = [c for check in part.checks if (c := self._check(check)) is not None]
@@ -292,19 +280,19 @@ class _Body:
                     runs.append((checks, []))
                 places = tuple(self._argument(argument) for argument in part.arguments)
                 runs[-1][1].append(KernelCall(self.functions[part.code], places))
-        return [CallStage(tuple(checks), tuple(calls)) for checks, calls in runs]
+        return [plan.CallStage(tuple(checks), tuple(calls)) for checks, calls in runs]
 
     def _argument(self, argument: str | Place) -> int:
         if isinstance(argument, str):
             return self._address(argument)
         match argument.region:
             case "held":
-                return address(NUMBERS, argument.offset)
+                return plan.address(plan.NUMBERS, argument.offset)
             case "constant":
-                return address(WEIGHTS, argument.offset)
+                return plan.address(plan.WEIGHTS, argument.offset)
         return 0
 
-    def _check(self, check: VaryingCheck) -> Check | None:
+    def _check(self, check: VaryingCheck) -> plan.Check | None:
         """What a run has to look at; None where the sizes tell."""
         indices = self.variant.by_name[check.indices]
         if indices.constant is not None or check.indices in self.places:
@@ -314,4 +302,4 @@ class _Body:
         self.numbers += [count, *check.extents]
         extents = tuple(0 for _ in check.extents)
         dtype = indices.stored or indices.info.dtype
-        return Check(check.node, self._address(check.indices), dtype, 0, extents, number)
+        return plan.Check(check.node, self._address(check.indices), dtype, 0, extents, number)

@@ -25,17 +25,7 @@ from tilesmith.codegen.llvm.text.ir import POINTER, VOID, Function, integer
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.expression import ZERO, Expr, const, var
 from tilesmith.search_space.expressions.scalar import Load, loads
-from tilesmith.search_space.ir.program import (
-    Allocate,
-    Block,
-    Buffer,
-    If,
-    Intrinsic,
-    Loop,
-    Sequence,
-    Statement,
-    walk,
-)
+from tilesmith.search_space.ir import program as ir
 
 FEW = 32
 """Lines that are asked for at a time: what processors have under way between memory and cache."""
@@ -48,7 +38,7 @@ _HINTS = (_INT32(0), _INT32(2), _INT32(1))
 """To be read, into the second cache, data."""
 
 
-Found = tuple[Block, tuple[Loop, ...]]
+Found = tuple[ir.Block, tuple[ir.Loop, ...]]
 
 
 @dataclass(frozen=True)
@@ -78,18 +68,18 @@ class AheadEmitter:
     ) -> None:
         self._builder, self._index, self._line = builder, index, line
         self._registers, self._memory = registers, memory
-        self._around: list[Loop] = []
+        self._around: list[ir.Loop] = []
 
     @contextmanager
-    def inside(self, *nest: Loop) -> Iterator[None]:
+    def inside(self, *nest: ir.Loop) -> Iterator[None]:
         """The bodies of real loops, outermost first."""
         self._around.extend(nest)
         yield
         del self._around[-len(nest) :]
 
-    def emit(self, loop: Loop) -> None:
+    def emit(self, loop: ir.Loop) -> None:
         """At the beginning of a serial loop's body (`inside` it): what is asked for there."""
-        opened = (s.buffer for s in walk(loop.body) if isinstance(s, Allocate))
+        opened = (s.buffer for s in ir.walk(loop.body) if isinstance(s, ir.Allocate))
         kept = {buffer.name for buffer in opened if buffer.scope == "register"}
         fetched: set[str] = set()
         for block, nest in _innermost(loop.body, ()):
@@ -117,7 +107,7 @@ class AheadEmitter:
             self._builder.call(fetch, (address, *_HINTS))
 
 
-def _offset(access: Load, buffer: Buffer) -> Expr:
+def _offset(access: Load, buffer: ir.Buffer) -> Expr:
     """Elements from the buffer's beginning."""
     offset = ZERO
     for index, step in zip(access.indices, strides(buffer), strict=True):
@@ -125,27 +115,27 @@ def _offset(access: Load, buffer: Buffer) -> Expr:
     return offset
 
 
-def _innermost(statement: Statement, around: tuple[Loop, ...]) -> Iterator[Found]:
+def _innermost(statement: ir.Statement, around: tuple[ir.Loop, ...]) -> Iterator[Found]:
     """Blocks, each with the real loops that it is in, outermost first."""
     match statement:
-        case Block():
+        case ir.Block():
             yield statement, around
-        case Loop():
+        case ir.Loop():
             real = statement.kind in ("serial", "parallel")
             yield from _innermost(statement.body, (*around, statement) if real else around)
-        case Sequence(statements):
+        case ir.Sequence(statements):
             for inner in statements:
                 yield from _innermost(inner, around)
-        case If(_, then, otherwise):
+        case ir.If(_, then, otherwise):
             yield from _innermost(then, around)
             if otherwise is not None:
                 yield from _innermost(otherwise, around)
-        case Allocate() | Intrinsic():
+        case ir.Allocate() | ir.Intrinsic():
             yield from _innermost(statement.body, around)
 
 
 def share_of(
-    offset: Expr, around: list[Loop], here: Loop, size: int, line: int
+    offset: Expr, around: list[ir.Loop], here: ir.Loop, size: int, line: int
 ) -> PrefetchShare | None:
     """What is asked for in `here`; None where it is asked for elsewhere, nothing is read again, or
     extents vary.
@@ -172,7 +162,7 @@ def share_of(
     number = ZERO
     for outer in range(place, over):
         number = number + var(outwards[outer].variable) * prod(extents[place:outer])
-    inner = (s for s in walk(here.body) if isinstance(s, Loop))
+    inner = (s for s in ir.walk(here.body) if isinstance(s, ir.Loop))
     first = {loop.variable: const(0) for loop in (*outwards[:within], *inner)}
     following = offset.substitute(first) + known[over]
     return PrefetchShare(following * size + number * (count * line), count)

@@ -19,24 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.dataflow import (
-    DTYPES,
-    Chain,
-    Compute,
-    Dataflow,
-    Gather,
-    Product,
-    Read,
-    Rows,
-    Shuffle,
-    Step,
-    Transpose,
-    VectorTensor,
-    Write,
-    inputs_of,
-    types_of,
-)
 from tilesmith.families.lpu.codegen.scheduling.resources.board import cut_for_chasing
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import (
     predecessors,
@@ -63,7 +47,7 @@ class Paced:
     interval: int
     span: int
     depth: int
-    products: tuple[tuple[int, Rows, int], ...]
+    products: tuple[tuple[int, dataflow.Rows, int], ...]
 
 
 @dataclass
@@ -110,7 +94,7 @@ class _Machine:
         return max(loaded, plane.free) + self.chip.install, first, loaded
 
 
-def cycles_of(flow: Dataflow, chip: Chip, before: list[list[int]]) -> int:
+def cycles_of(flow: dataflow.Dataflow, chip: Chip, before: list[list[int]]) -> int:
     """Cycles until the last row is written.
 
     Args:
@@ -139,7 +123,7 @@ def cycles_of(flow: Dataflow, chip: Chip, before: list[list[int]]) -> int:
 
 
 def _ready(
-    flow: Dataflow, paced: list[Paced], start: list[int], before: list[int], number: int
+    flow: dataflow.Dataflow, paced: list[Paced], start: list[int], before: list[int], number: int
 ) -> tuple[int, int]:
     """When a chain's rows are there for it to start, and all its weights."""
     mine, chain = paced[number], flow.chains[number]
@@ -161,38 +145,38 @@ def _ready(
     return ready, loadable
 
 
-def _block(tensor: VectorTensor) -> int:
+def _block(tensor: dataflow.VectorTensor) -> int:
     """Rows of a block, which is not read while it is written."""
     return tensor.block or cut_for_chasing(tensor, tensor.stripes)
 
 
-def paced_of(chain: Chain, tensors: dict[str, VectorTensor], chip: Chip) -> Paced:
+def paced_of(chain: dataflow.Chain, tensors: dict[str, dataflow.VectorTensor], chip: Chip) -> Paced:
     """The times of a chain on its own."""
-    types = types_of(chain, tensors)
+    types = dataflow.types_of(chain, tensors)
     interval = interval_of(chain, types, chip)
     done, depth, products = list[int](), 0, []
     for step in chain.steps:
-        inputs = [value.step for value in inputs_of(step)]
+        inputs = [value.step for value in dataflow.inputs_of(step)]
         there = [done[n] + abs(_place(step, chip) - _place(chain.steps[n], chip)) for n in inputs]
         arrival = max(there, default=0)
-        if isinstance(step, Product):
+        if isinstance(step, dataflow.Product):
             arrival = there[0]
-            planes = DTYPES[types[step.moving]]
+            planes = dataflow.DTYPES[types[step.moving]]
             products.append((arrival, step.weights, planes))
         took = [delay_of(step, output, chip) for output in range(_outputs(step))]
         done.append(arrival + max(took, default=0))
-        if isinstance(step, Read):
+        if isinstance(step, dataflow.Read):
             done[-1] = chip.delay("read")
-        if isinstance(step, Write):
+        if isinstance(step, dataflow.Write):
             depth = max(depth, done[-1] + chip.delay("write"))
     return Paced(interval, chain.count * interval, max(depth, *done), tuple(products))
 
 
-def _outputs(step: Step) -> int:
+def _outputs(step: dataflow.Step) -> int:
     match step:
-        case Compute(outputs=outputs):
+        case dataflow.Compute(outputs=outputs):
             return len(outputs)
-        case Product() | Shuffle() | Transpose():
+        case dataflow.Product() | dataflow.Shuffle() | dataflow.Transpose():
             return 1
         case _:
             return 0
@@ -203,14 +187,14 @@ def _middle(chip: Chip) -> int:
     return (chip.places[-1] + 1) // 2
 
 
-def _place(step: Step, chip: Chip) -> int:
+def _place(step: dataflow.Step, chip: Chip) -> int:
     """The position of what does a step, from VXM outward."""
     match step:
-        case Product():
+        case dataflow.Product():
             return chip.mxm_place
-        case Shuffle() | Transpose():
+        case dataflow.Shuffle() | dataflow.Transpose():
             return chip.sxm_place
-        case Compute():
+        case dataflow.Compute():
             return 0
         case _:
             return _middle(chip)
@@ -258,38 +242,38 @@ class CycleEstimate:
         return np.log2(row + 1.0).astype(np.float32)
 
 
-def estimate(flow: Dataflow, chip: Chip) -> CycleEstimate:
+def estimate(flow: dataflow.Dataflow, chip: Chip) -> CycleEstimate:
     """What a program costs."""
     mxm = vxm = sxm = 0.0
     reads = writes = loads = installs = operations = vectors = 0
     known = None
     for chain in flow.chains:
-        types = types_of(chain, flow.tensors)
+        types = dataflow.types_of(chain, flow.tensors)
         span = chain.count * interval_of(chain, types, chip)
         vectors += chain.count
         for number, step in enumerate(chain.steps):
             match step:
-                case Product(moving=moving, weights=weights):
+                case dataflow.Product(moving=moving, weights=weights):
                     planes = 2 if types[moving] == "float16" else 1
                     key = (weights.tensor, int(weights.numbers[0]), len(weights))
                     mxm += planes * (span + (chip.install if key != known else 0))
                     if key != known:
-                        loads += len(weights) * DTYPES[types[moving]]
+                        loads += len(weights) * dataflow.DTYPES[types[moving]]
                         installs += 1
                     known = key
-                case Compute(operations=ops):
+                case dataflow.Compute(operations=ops):
                     vxm += len(ops) * span
                     operations += len(ops)
-                case Shuffle() | Transpose():
+                case dataflow.Shuffle() | dataflow.Transpose():
                     sxm += span
-                case Read(rows) | Write(rows=rows):
-                    words = chain.count * DTYPES[flow.tensors[rows.tensor].dtype]
-                    if isinstance(step, Write):
+                case dataflow.Read(rows) | dataflow.Write(rows=rows):
+                    words = chain.count * dataflow.DTYPES[flow.tensors[rows.tensor].dtype]
+                    if isinstance(step, dataflow.Write):
                         writes += words * flow.tensors[rows.tensor].copies
                     else:
                         reads += words
-                case Gather(table=table):
-                    reads += chain.count * DTYPES[flow.tensors[table].dtype]
+                case dataflow.Gather(table=table):
+                    reads += chain.count * dataflow.DTYPES[flow.tensors[table].dtype]
                 case _:
                     pass
             del number

@@ -25,21 +25,7 @@ from tilesmith.families.lpu.codegen.dataflow import LANES
 from tilesmith.families.lpu.schedules.building_blocks.machine import has_slices
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import TargetError
-from tilesmith.simulator.designs.hardware_cost import (
-    LINK_MM2_A_GBPS,
-    LINK_PJ_A_BYTE,
-    OPERATION_PJ,
-    OPERATION_UM2,
-    REGISTER_PJ_A_BIT,
-    REGISTER_UM2_A_BIT,
-    REGISTERS,
-    WIRE_PJ_A_BIT_MM,
-    HardwareCost,
-    PartCost,
-    memory_mm2,
-    memory_pj_a_byte,
-    overdrive,
-)
+from tilesmith.simulator.designs import hardware_cost as cost
 
 NOMINAL_GHZ = 0.9
 """That the process reaches at its nominal voltage: the product's, of an older process (?)."""
@@ -58,7 +44,7 @@ QUEUE_MM2 = 0.02
 buffers and decoder (?)."""
 
 
-def hardware_cost(target: Target) -> HardwareCost:
+def hardware_cost(target: Target) -> cost.HardwareCost:
     """Area (mm2) and power (W) of one chip.
 
     Raises:
@@ -70,61 +56,63 @@ def hardware_cost(target: Target) -> HardwareCost:
             "of slices and planes; 'lpu1' has them"
         )
     chip = Chip.of(target)
-    faster = overdrive(chip.ghz, NOMINAL_GHZ)
+    faster = cost.overdrive(chip.ghz, NOMINAL_GHZ)
     inside = [_mxm(chip, target, faster), _vxm(chip, faster), _mem(chip), _sxm(chip, faster)]
     queues = len(chip.queues)
-    icu = PartCost.of("icu", queues * QUEUE_MM2, 0.0)
+    icu = cost.PartCost.of("icu", queues * QUEUE_MM2, 0.0)
     across = math.sqrt(sum(part.area_mm2 for part in (*inside, icu)))
     links = 2 * (chip.links * target.number("c2c.gbps") + target.number("host.gbps"))
-    return HardwareCost(
+    return cost.HardwareCost(
         (
             *inside,
             _streams(chip, across, faster),
             icu,
-            PartCost.of("links", links * LINK_MM2_A_GBPS, links * LINK_PJ_A_BYTE * 1e-3),
+            cost.PartCost.of(
+                "links", links * cost.LINK_MM2_A_GBPS, links * cost.LINK_PJ_A_BYTE * 1e-3
+            ),
         ),
         "chip",
     )
 
 
-def _mxm(chip: Chip, target: Target, faster: float) -> PartCost:
+def _mxm(chip: Chip, target: Target, faster: float) -> cost.PartCost:
     planes, columns = target.integer("mxm.planes"), target.integer("mxm.columns")
     byte = planes * columns * target.integer("mxm.k_int8")
     half = planes // 2 * columns * chip.k_float16
-    registers = 2 * 8 * byte * REGISTER_UM2_A_BIT
-    logic = byte * OPERATION_UM2["int8"] + half * OPERATION_UM2["float16"]
-    energy = max(byte * OPERATION_PJ["int8"], half * OPERATION_PJ["float16"])
-    area = (logic * REGISTERS + registers) / 1e6
-    return PartCost.of("mxm", area, energy * REGISTERS * faster * chip.ghz * 1e-3)
+    registers = 2 * 8 * byte * cost.REGISTER_UM2_A_BIT
+    logic = byte * cost.OPERATION_UM2["int8"] + half * cost.OPERATION_UM2["float16"]
+    energy = max(byte * cost.OPERATION_PJ["int8"], half * cost.OPERATION_PJ["float16"])
+    area = (logic * cost.REGISTERS + registers) / 1e6
+    return cost.PartCost.of("mxm", area, energy * cost.REGISTERS * faster * chip.ghz * 1e-3)
 
 
-def _vxm(chip: Chip, faster: float) -> PartCost:
+def _vxm(chip: Chip, faster: float) -> cost.PartCost:
     units = chip.alus * LANES
-    area = units * OPERATION_UM2["float32"] * REGISTERS / 1e6
-    energy = OPERATION_PJ["float32"] * REGISTERS * faster
-    return PartCost.of("vxm", area, units * chip.ghz * energy * 1e-3)
+    area = units * cost.OPERATION_UM2["float32"] * cost.REGISTERS / 1e6
+    energy = cost.OPERATION_PJ["float32"] * cost.REGISTERS * faster
+    return cost.PartCost.of("vxm", area, units * chip.ghz * energy * 1e-3)
 
 
-def _mem(chip: Chip) -> PartCost:
+def _mem(chip: Chip) -> cost.PartCost:
     bank = chip.bank_words * LANES / chip.tiles
     rate = chip.bytes_per_second * 1e-9 * CHECKED
-    area = memory_mm2(chip.sram_bytes * CHECKED)
-    return PartCost.of("mem", area, rate * memory_pj_a_byte(bank) * 1e-3)
+    area = cost.memory_mm2(chip.sram_bytes * CHECKED)
+    return cost.PartCost.of("mem", area, rate * cost.memory_pj_a_byte(bank) * 1e-3)
 
 
-def _streams(chip: Chip, across: float, faster: float) -> PartCost:
+def _streams(chip: Chip, across: float, faster: float) -> cost.PartCost:
     """
     Args:
         across: mm that streams go.
     """
     bits = 2 * chip.streams * LANES * 8
     hops = chip.slices / SLICES_A_HOP
-    energy = bits * (hops * REGISTER_PJ_A_BIT + across * WIRE_PJ_A_BIT_MM)
-    area = bits * hops * REGISTER_UM2_A_BIT / 1e6
-    return PartCost.of("streams", area, energy * faster * chip.ghz * 1e-3)
+    energy = bits * (hops * cost.REGISTER_PJ_A_BIT + across * cost.WIRE_PJ_A_BIT_MM)
+    area = bits * hops * cost.REGISTER_UM2_A_BIT / 1e6
+    return cost.PartCost.of("streams", area, energy * faster * chip.ghz * 1e-3)
 
 
-def _sxm(chip: Chip, faster: float) -> PartCost:
+def _sxm(chip: Chip, faster: float) -> cost.PartCost:
     lanes = 2 * sum(chip.sxm) * LANES
-    area = lanes * SELECTED_BYTES * 8 * (SELECTION_UM2_A_BIT + REGISTER_UM2_A_BIT) / 1e6
-    return PartCost.of("sxm", area, lanes * SELECTION_PJ_A_BYTE * faster * chip.ghz * 1e-3)
+    area = lanes * SELECTED_BYTES * 8 * (SELECTION_UM2_A_BIT + cost.REGISTER_UM2_A_BIT) / 1e6
+    return cost.PartCost.of("sxm", area, lanes * SELECTION_PJ_A_BYTE * faster * chip.ghz * 1e-3)

@@ -31,16 +31,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.simulator.designs.hardware_cost import (
-    OPERATION_PJ,
-    OPERATION_UM2,
-    REGISTERS,
-    HardwareCost,
-    PartCost,
-    memory_mm2,
-    memory_pj_a_byte,
-    overdrive,
-)
+from tilesmith.simulator.designs import hardware_cost as cost
 from tilesmith.simulator.dispatch import (
     FamilySimulator,
     Fidelity,
@@ -53,20 +44,20 @@ NOMINAL_GHZ = 1.0
 """(?)"""
 
 
-def hardware_cost(target: Target) -> HardwareCost:
+def hardware_cost(target: Target) -> cost.HardwareCost:
     """Area (mm2) and power (W) of one array with its memories."""
     integer, ghz = target.integer, target.number("array.ghz")
     rows, cols = integer("array.rows"), integer("array.cols")
-    energy = OPERATION_PJ["bfloat16"] * REGISTERS * overdrive(ghz, NOMINAL_GHZ)
-    area = rows * cols * OPERATION_UM2["bfloat16"] * REGISTERS / 1e6
+    energy = cost.OPERATION_PJ["bfloat16"] * cost.REGISTERS * cost.overdrive(ghz, NOMINAL_GHZ)
+    area = rows * cols * cost.OPERATION_UM2["bfloat16"] * cost.REGISTERS / 1e6
     sbuf, psum = integer("sbuf.mib") * 2**20, integer("psum.mib") * 2**20
-    operands = 2 * (rows + cols) * ghz * memory_pj_a_byte(sbuf / integer("sbuf.partitions"))
-    sums = 2 * 4 * cols * ghz * memory_pj_a_byte(psum / integer("sbuf.partitions"))
-    return HardwareCost(
+    operands = 2 * (rows + cols) * ghz * cost.memory_pj_a_byte(sbuf / integer("sbuf.partitions"))
+    sums = 2 * 4 * cols * ghz * cost.memory_pj_a_byte(psum / integer("sbuf.partitions"))
+    return cost.HardwareCost(
         (
-            PartCost.of("array", area, rows * cols * ghz * energy * 1e-3),
-            PartCost.of("sbuf", memory_mm2(sbuf), operands * 1e-3),
-            PartCost.of("psum", 2 * memory_mm2(psum), sums * 1e-3),
+            cost.PartCost.of("array", area, rows * cols * ghz * energy * 1e-3),
+            cost.PartCost.of("sbuf", cost.memory_mm2(sbuf), operands * 1e-3),
+            cost.PartCost.of("psum", 2 * cost.memory_mm2(psum), sums * 1e-3),
         ),
         "array",
     )
@@ -174,7 +165,7 @@ class SystolicSimulator(FamilySimulator):
         Array.of(target)
         target.number("array.ghz")
 
-    def hardware_cost(self, target: Target) -> HardwareCost:
+    def hardware_cost(self, target: Target) -> cost.HardwareCost:
         return hardware_cost(target)
 
     def covers(self, workload: Workload) -> bool:

@@ -28,28 +28,15 @@ from tilesmith.search_space.expressions.expression import (
     var,
 )
 from tilesmith.search_space.expressions.ranges import Bounds, lower, upper, within
-from tilesmith.search_space.ir.program import (
-    Allocate,
-    Block,
-    If,
-    Intrinsic,
-    Loop,
-    Sequence,
-    Statement,
-    blocks,
-    sequence,
-    simplify_if,
-    transform,
-    walk,
-)
+from tilesmith.search_space.ir import program as ir
 
 
-def substitute(statement: Statement, values: Mapping[str, Expr]) -> Statement:
+def substitute(statement: ir.Statement, values: Mapping[str, Expr]) -> ir.Statement:
     """Replace variables in a statement."""
-    return transform(statement, cache(lambda index: index.substitute(values)))
+    return ir.transform(statement, cache(lambda index: index.substitute(values)))
 
 
-def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
+def simplify(statement: ir.Statement, bounds: Bounds | None = None) -> ir.Statement:
     """Remove loops of one or no iteration and allocations nobody uses; decide what bounds decide.
 
     Numbers decide what symbols could not: `(4*i + j) // 16` with i, j <= 3 is 0.
@@ -59,30 +46,30 @@ def simplify(statement: Statement, bounds: Bounds | None = None) -> Statement:
     """
     bounds = bounds or {}
     match statement:
-        case Loop(variable, extent, kind, body):
+        case ir.Loop(variable, extent, kind, body):
             extent = resolve(extent, bounds)
             if extent.constant is not None and extent.constant <= 0:
-                return Sequence(())
+                return ir.Sequence(())
             if extent.constant == 1 and kind != "vector":
                 return simplify(substitute(body, {variable: const(0)}), bounds)
             inner_bounds = {**bounds, variable: upper(extent, bounds) - 1}
-            return Loop(variable, extent, kind, simplify(body, inner_bounds), statement.stages)
-        case Sequence(statements):
-            return sequence(*(simplify(s, bounds) for s in statements))
-        case If(condition, then, otherwise):
+            return ir.Loop(variable, extent, kind, simplify(body, inner_bounds), statement.stages)
+        case ir.Sequence(statements):
+            return ir.sequence(*(simplify(s, bounds) for s in statements))
+        case ir.If(condition, then, otherwise):
             other = simplify(otherwise, bounds) if otherwise is not None else None
             decided = tuple(_decide(e, bounds) for e in condition)
-            return simplify_if(decided, simplify(then, bounds), other)
-        case Allocate(buffer, body):
+            return ir.simplify_if(decided, simplify(then, bounds), other)
+        case ir.Allocate(buffer, body):
             inner = simplify(body, bounds)
             used = any(
-                access.buffer == buffer.name for b in blocks(inner) for access, _ in b.accesses()
+                access.buffer == buffer.name for b in ir.blocks(inner) for access, _ in b.accesses()
             )
-            return Allocate(buffer, inner) if used else inner
-        case Intrinsic(name, body):
-            return Intrinsic(name, simplify(body, bounds))
-        case Block():
-            return transform(statement, lambda index: within(index, bounds))
+            return ir.Allocate(buffer, inner) if used else inner
+        case ir.Intrinsic(name, body):
+            return ir.Intrinsic(name, simplify(body, bounds))
+        case ir.Block():
+            return ir.transform(statement, lambda index: within(index, bounds))
 
 
 def resolve(expression: Expr, bounds: Bounds) -> Expr:
@@ -143,23 +130,23 @@ def _decide(expression: Expr, bounds: Bounds) -> Expr:
     return const(0) if low is not None and low >= 0 else expression
 
 
-def peel_tails(statement: Statement) -> Statement:
+def peel_tails(statement: ir.Statement) -> ir.Statement:
     """See the module's docstring."""
     match statement:
-        case Loop(_, _, kind, body) if kind in ("serial", "parallel"):
+        case ir.Loop(_, _, kind, body) if kind in ("serial", "parallel"):
             return _peel_loop(replace(statement, body=peel_tails(body)))
-        case Loop() | Intrinsic() | Allocate():
+        case ir.Loop() | ir.Intrinsic() | ir.Allocate():
             return replace(statement, body=peel_tails(statement.body))
-        case Sequence(statements):
-            return sequence(*(peel_tails(s) for s in statements))
-        case If(condition, then, otherwise):
+        case ir.Sequence(statements):
+            return ir.sequence(*(peel_tails(s) for s in statements))
+        case ir.If(condition, then, otherwise):
             other = peel_tails(otherwise) if otherwise is not None else None
-            return If(condition, peel_tails(then), other)
+            return ir.If(condition, peel_tails(then), other)
         case _:
             return statement
 
 
-def _peel_loop(loop: Loop) -> Statement:
+def _peel_loop(loop: ir.Loop) -> ir.Statement:
     """Cut one loop at each of its tails."""
     for atom, remainder in _remainders(loop):
         cut, exact = _cut(loop, remainder)
@@ -172,19 +159,21 @@ def _peel_loop(loop: Loop) -> Statement:
         # Substituting the last iteration turns the remainder into a constant by itself.
         short = peel_tails(simplify(substitute(loop.body, {loop.variable: cut})))
         if loop.kind == "parallel":  # one loop, so that threads share the short iteration too
-            whole = simplify_if((cut - 1 - var(loop.variable),), main.body, short)
+            whole = ir.simplify_if((cut - 1 - var(loop.variable),), main.body, short)
             return _peel_loop(replace(loop, body=whole))
         main = replace(main, extent=minimum(cut, loop.extent))
         condition = _decide(loop.extent - 1 - cut, {})
-        return sequence(_peel_loop(main), simplify_if((condition,), short, None))
+        return ir.sequence(_peel_loop(main), ir.simplify_if((condition,), short, None))
     return loop
 
 
-def _unrolled(statement: Statement) -> Iterator[Loop]:
-    return (s for s in walk(statement) if isinstance(s, Loop) and s.kind in ("unroll", "vector"))
+def _unrolled(statement: ir.Statement) -> Iterator[ir.Loop]:
+    return (
+        s for s in ir.walk(statement) if isinstance(s, ir.Loop) and s.kind in ("unroll", "vector")
+    )
 
 
-def _remainders(loop: Loop) -> Iterator[tuple[Atom, Expr]]:
+def _remainders(loop: ir.Loop) -> Iterator[tuple[Atom, Expr]]:
     """Each `min(f, n - f*t)` in an unrolled extent, t the loop's variable, nested ones too."""
     for inner in _unrolled(loop.body):
         for atom in minima(inner.extent):
@@ -203,7 +192,7 @@ def minima(expression: Expr) -> Iterator[Atom]:
                 yield from minima(side)
 
 
-def _cut(loop: Loop, remainder: Expr) -> tuple[Expr | None, bool]:
+def _cut(loop: ir.Loop, remainder: Expr) -> tuple[Expr | None, bool]:
     """Number of full iterations, and whether there is no short one.
 
     `remainder` must be n - period*(v + outer) + inner, with v the loop's variable, `outer` over the
@@ -226,7 +215,7 @@ def _cut(loop: Loop, remainder: Expr) -> tuple[Expr | None, bool]:
     return const(full) + outer, rest == 0
 
 
-def fold(body: Statement, atom: Atom) -> Statement:
+def fold(body: ir.Statement, atom: Atom) -> ir.Statement:
     """Replace one `min(f, remainder)` by f in every extent."""
     left, right = atom.operands
     whole = left if left.constant is not None else right
@@ -238,7 +227,7 @@ def fold(body: Statement, atom: Atom) -> Statement:
             lambda candidate: whole if candidate == atom else _fold_inside(candidate, index)
         )
 
-    return transform(body, index)
+    return ir.transform(body, index)
 
 
 def _fold_inside(atom: Atom, index: Callable[[Expr], Expr]) -> Expr:

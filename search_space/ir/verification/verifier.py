@@ -11,25 +11,14 @@ from dataclasses import dataclass, field
 from tilesmith.search_space.expressions.expression import Expr
 from tilesmith.search_space.expressions.scalar import Call, Condition, Index, Load, Scalar, Select
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.ir.program import (
-    Allocate,
-    Block,
-    Buffer,
-    If,
-    Intrinsic,
-    Loop,
-    Program,
-    Sequence,
-    Statement,
-    walk,
-)
+from tilesmith.search_space.ir import program as ir
 from tilesmith.search_space.ir.settings import Settings
 from tilesmith.search_space.ir.verification.bounds import Surroundings
 from tilesmith.search_space.ir.verification.machine_rules import MachineRules
 from tilesmith.search_space.support.errors import VerificationError
 
 
-def verify(program: Program, target: Target | None = None, settings: Settings = ()) -> None:
+def verify(program: ir.Program, target: Target | None = None, settings: Settings = ()) -> None:
     """Check a program, symbolic or bound; with a target, its scopes, instructions and capacities.
 
     Args:
@@ -40,10 +29,10 @@ def verify(program: Program, target: Target | None = None, settings: Settings = 
     """
     rules = MachineRules(target, settings)
     parts = [part for part in (program.prologue, program.body) if part is not None]
-    inside = [statement for part in parts for statement in walk(part)]
-    loops = frozenset(s.variable for s in inside if isinstance(s, Loop))
+    inside = [statement for part in parts for statement in ir.walk(part)]
+    loops = frozenset(s.variable for s in inside if isinstance(s, ir.Loop))
     engines = rules.family is not None and bool(rules.family.engines)
-    tensorized = engines and any(isinstance(s, Intrinsic) for s in inside)
+    tensorized = engines and any(isinstance(s, ir.Intrinsic) for s in inside)
     checker = _Checker(rules, loops, tensorized)
     for buffer in (*program.parameters, *program.literals):
         checker.declare(buffer)
@@ -51,22 +40,22 @@ def verify(program: Program, target: Target | None = None, settings: Settings = 
         checker.check(part, Surroundings())
 
 
-def verify_settings(program: Program, target: Target, settings: Settings) -> None:
+def verify_settings(program: ir.Program, target: Target, settings: Settings) -> None:
     """Check what settings decide of a verified program: places, depths, engines.
 
     Raises:
         VerificationError: naming the block, buffer or loop, and the rule or limit that is broken.
     """
     rules = MachineRules(target, settings)
-    for statement in walk(program.body):
+    for statement in ir.walk(program.body):
         match statement:
-            case Loop():
+            case ir.Loop():
                 rules.loop(statement)
-            case Allocate(buffer, _):
+            case ir.Allocate(buffer, _):
                 rules.buffer(buffer)
                 rules.place(buffer)
                 rules.leave(buffer)
-            case Block():
+            case ir.Block():
                 rules.engine(statement)
             case _:
                 pass
@@ -87,42 +76,42 @@ class _Checker:
     rules: MachineRules
     loops: frozenset[str]
     tensorized: bool = False
-    buffers: dict[str, Buffer] = field(default_factory=dict)
+    buffers: dict[str, ir.Buffer] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     instruction: str = ""
     proved: dict[object, bool] = field(default_factory=dict)
 
     # -- statements ---------------------------------------------------------------------------
-    def check(self, statement: Statement, around: Surroundings) -> None:
+    def check(self, statement: ir.Statement, around: Surroundings) -> None:
         match statement:
-            case Loop():
+            case ir.Loop():
                 self._loop(statement, around)
-            case Sequence(statements):
+            case ir.Sequence(statements):
                 for inner in statements:
                     self.check(inner, around)
-            case If(condition, then, otherwise):
+            case ir.If(condition, then, otherwise):
                 self._variables(condition, around, "the condition of an if")
                 self.check(then, around.knowing(condition))
                 if otherwise is not None:
                     self.check(otherwise, around.otherwise(condition))
-            case Allocate(buffer, body):
+            case ir.Allocate(buffer, body):
                 self._allocate(buffer, body, around)
-            case Intrinsic():
+            case ir.Intrinsic():
                 self._intrinsic(statement, around)
-            case Block():
+            case ir.Block():
                 self._block(statement, around)
 
-    def _loop(self, loop: Loop, around: Surroundings) -> None:
+    def _loop(self, loop: ir.Loop, around: Surroundings) -> None:
         if loop.variable in around.extents:
             raise VerificationError(f"loop '{loop.variable}' stands inside a loop of that name")
         self._variables((loop.extent,), around, f"the extent of loop '{loop.variable}'")
         self.rules.loop(loop)
-        if loop.kind == "vector" and any(isinstance(s, Loop) for s in walk(loop.body)):
+        if loop.kind == "vector" and any(isinstance(s, ir.Loop) for s in ir.walk(loop.body)):
             raise VerificationError(f"vector loop '{loop.variable}' holds another loop")
         self.kinds[loop.variable] = loop.kind
         self.check(loop.body, around.inside(loop.variable, loop.extent))
 
-    def _allocate(self, buffer: Buffer, body: Statement, around: Surroundings) -> None:
+    def _allocate(self, buffer: ir.Buffer, body: ir.Statement, around: Surroundings) -> None:
         self._variables(buffer.shape, around, f"the shape of buffer '{buffer.name}'")
         self.declare(buffer)
         self.rules.place(buffer)
@@ -130,7 +119,7 @@ class _Checker:
         self.rules.leave(buffer)
         del self.buffers[buffer.name]
 
-    def declare(self, buffer: Buffer) -> None:
+    def declare(self, buffer: ir.Buffer) -> None:
         """A buffer comes into being: its name must be free, its memory one of the target's."""
         if buffer.name in self.buffers:
             raise VerificationError(f"buffer '{buffer.name}' is allocated inside its own lifetime")
@@ -138,7 +127,7 @@ class _Checker:
         self.buffers[buffer.name] = buffer
 
     # -- instructions -------------------------------------------------------------------------
-    def _intrinsic(self, statement: Intrinsic, around: Surroundings) -> None:
+    def _intrinsic(self, statement: ir.Intrinsic, around: Surroundings) -> None:
         spec = self.rules.instruction(statement)
         if self.instruction:
             raise VerificationError(
@@ -151,7 +140,7 @@ class _Checker:
             self.rules.tensorized(spec, statement, self.buffers, around)
 
     # -- blocks -------------------------------------------------------------------------------
-    def _block(self, block: Block, around: Surroundings) -> None:
+    def _block(self, block: ir.Block, around: Surroundings) -> None:
         where = f"block '{block.stage}'"
         self.rules.engine(block)
         if self.tensorized and not self.instruction:

@@ -21,19 +21,7 @@ from tilesmith.families.lpu.backend.programs.recutting import (
     cut_anew,
     rows_like,
 )
-from tilesmith.families.lpu.codegen.dataflow import (
-    Chain,
-    Compute,
-    Dataflow,
-    Gather,
-    Operation,
-    Product,
-    Read,
-    Rows,
-    Step,
-    VectorTensor,
-    Write,
-)
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import writes_of
 from tilesmith.families.lpu.codegen.selection.graphs.chains import Chains
 from tilesmith.families.lpu.codegen.selection.graphs.expressions import BYTES
@@ -58,7 +46,7 @@ class Joined:
         owners: the number of the kernel that each chain is of, or that reads what it cuts anew.
     """
 
-    flow: Dataflow
+    flow: dataflow.Dataflow
     literals: Mapping[str, NDArray[Any]]
     inputs: tuple[BoundaryTensor, ...]
     outputs: tuple[BoundaryTensor, ...]
@@ -97,9 +85,9 @@ class Joining:
 
     outside: tuple[BoundaryTensor, ...]
     constants: RunMemory
-    tensors: dict[str, VectorTensor] = field(default_factory=dict)
+    tensors: dict[str, dataflow.VectorTensor] = field(default_factory=dict)
     literals: dict[str, NDArray[Any]] = field(default_factory=dict)
-    chains: list[Chain] = field(default_factory=list)
+    chains: list[dataflow.Chain] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     inputs: dict[str, BoundaryTensor] = field(default_factory=dict)
     written: dict[int, BoundaryTensor] = field(default_factory=dict)
@@ -155,7 +143,7 @@ class Joining:
         return numbers
 
     def operand(
-        self, kernel: str, wanted: BoundaryTensor, tensor: VectorTensor, kind: str = ""
+        self, kernel: str, wanted: BoundaryTensor, tensor: dataflow.VectorTensor, kind: str = ""
     ) -> str:
         """The program's tensor that a kernel reads; a table that rows are picked from lies in one
         piece, and is no other reader's.
@@ -183,7 +171,7 @@ class Joining:
         kernel: str,
         met: Sequence[BoundaryTensor],
         wanted: BoundaryTensor,
-        tensor: VectorTensor,
+        tensor: dataflow.VectorTensor,
         kind: str,
     ) -> str:
         """The tensor of what kernels before made: as one wrote it, or in the rows of the reader."""
@@ -221,7 +209,7 @@ class Joining:
             for held in self.written.values()
         )
 
-    def known(self, name: str, tensor: VectorTensor) -> str:
+    def known(self, name: str, tensor: dataflow.VectorTensor) -> str:
         """A tensor of the program, as often in memory as every reader wants it."""
         before = self.tensors.get(name)
         self.read.add(name)
@@ -231,7 +219,7 @@ class Joining:
             self.tensors[name] = replace(before, copies=max(before.copies, tensor.copies))
         return name
 
-    def result(self, of: KernelParameter, place: Place, tensor: VectorTensor) -> str:
+    def result(self, of: KernelParameter, place: Place, tensor: dataflow.VectorTensor) -> str:
         """The program's tensor that a kernel writes."""
         name = f"made.{place.offset}"
         self.tensors[name] = replace(tensor, name=name, role="temporary")
@@ -254,7 +242,7 @@ class Joining:
     def joined(self, name: str) -> Joined:
         outputs = [held for held in self.written.values() if self.is_read_outside(held)]
         return Joined(
-            Dataflow(name, self.tensors, tuple(self.chains)), self.literals,
+            dataflow.Dataflow(name, self.tensors, tuple(self.chains)), self.literals,
             tuple(self.inputs.values()), tuple(outputs), tuple(self.owners),
         )  # fmt: skip
 
@@ -262,32 +250,36 @@ class Joining:
 def _tables(code: ChainKernelCode) -> frozenset[str]:
     """Names of the tensors that some chain picks rows from."""
     steps = (step for chain in code.flow.chains for step in chain.steps)
-    return frozenset(step.table for step in steps if isinstance(step, Gather))
+    return frozenset(step.table for step in steps if isinstance(step, dataflow.Gather))
 
 
 def _weights(code: ChainKernelCode) -> frozenset[str]:
     """Names of the tensors that some chain multiplies by."""
     steps = (step for chain in code.flow.chains for step in chain.steps)
-    return frozenset(step.weights.tensor for step in steps if isinstance(step, Product))
+    return frozenset(step.weights.tensor for step in steps if isinstance(step, dataflow.Product))
 
 
-def _renamed(step: Step, names: Mapping[str, str], known: Mapping[str, NDArray[Any]]) -> Step:
+def _renamed(
+    step: dataflow.Step, names: Mapping[str, str], known: Mapping[str, NDArray[Any]]
+) -> dataflow.Step:
     match step:
-        case Compute(operations=operations):
+        case dataflow.Compute(operations=operations):
             return replace(step, operations=tuple(_with_number(o, known) for o in operations))
-        case Read(rows, frame):
+        case dataflow.Read(rows, frame):
             return replace(step, rows=_rows(rows, names), frame=names.get(frame, ""))
-        case Write(rows=rows):
+        case dataflow.Write(rows=rows):
             return replace(step, rows=_rows(rows, names))
-        case Product(weights=weights):
+        case dataflow.Product(weights=weights):
             return replace(step, weights=_rows(weights, names))
-        case Gather(table=table):
+        case dataflow.Gather(table=table):
             return replace(step, table=names[table])
         case _:
             return step
 
 
-def _with_number(operation: Operation, known: Mapping[str, NDArray[Any]]) -> Operation:
+def _with_number(
+    operation: dataflow.Operation, known: Mapping[str, NDArray[Any]]
+) -> dataflow.Operation:
     """An operation with the number that stood in a row of constants."""
     if operation.known is None:
         return operation
@@ -299,5 +291,5 @@ def _with_number(operation: Operation, known: Mapping[str, NDArray[Any]]) -> Ope
     return replace(operation, immediate=number, known=None)
 
 
-def _rows(rows: Rows, names: Mapping[str, str]) -> Rows:
-    return Rows(names[rows.tensor], rows.numbers)
+def _rows(rows: dataflow.Rows, names: Mapping[str, str]) -> dataflow.Rows:
+    return dataflow.Rows(names[rows.tensor], rows.numbers)

@@ -2,17 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tilesmith.families.lpu.codegen.dataflow import (
-    DTYPES,
-    Compute,
-    Product,
-    Receive,
-    Send,
-    Shuffle,
-    Transpose,
-    inputs_of,
-    outputs_of,
-)
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, Region, StreamGroup, Unit, depths
 from tilesmith.families.lpu.codegen.scheduling.readiness import SettledStart, StartRequest, issue
 from tilesmith.families.lpu.codegen.scheduling.requests import UNIT_KINDS, ChainRequest, LoadRequest
@@ -113,7 +103,7 @@ class BurstEmitter:
         flow, chip = request.flow, self.board.chip
         assert flow is not None, "a load has a flow"
         self.accesses(request, settled, {})
-        size = DTYPES[flow.dtype]
+        size = dataflow.DTYPES[flow.dtype]
         groups = tuple(
             StreamGroup(flow.east, tuple(flow.streams[n : n + size]), flow.dtype, True)
             for n in range(0, len(flow.streams), size)
@@ -139,11 +129,12 @@ class BurstEmitter:
             if plan.times[number] is None:
                 continue
             groups = tuple(
-                self.operand(plan, number, operand, ends) for operand in range(len(inputs_of(step)))
+                self.operand(plan, number, operand, ends)
+                for operand in range(len(dataflow.inputs_of(step)))
             )
             outs = tuple(
                 StreamGroup(flow.east, tuple(flow.streams), flow.dtype)
-                for output in range(outputs_of(step))
+                for output in range(dataflow.outputs_of(step))
                 for flow in plan.outs.get((number, output), ())
             )
             self.step(plan, number, (groups, outs), (start, labels.get(number, [])))
@@ -168,14 +159,14 @@ class BurstEmitter:
         place, cycle = plan.places[number] or 0, start + (plan.times[number] or 0)
         pace = (plan.chain.count, plan.interval)
         match step:
-            case Product(first=first, k=k):
+            case dataflow.Product(first=first, k=k):
                 plane, dtype = plan.choice.planes[number], ins[0].dtype
                 unit = self.unit(Unit(place, ins[:1], plane=plane, k=k, dtype=dtype, first=first))
                 self.burst(BurstOp.MOVE, chip.mxm_queue(plane, "move"), cycle, pace, unit)
                 unit = self.unit(Unit(place, ins[1:], outs, plane=plane, k=k, dtype=dtype))
                 queue = chip.mxm_queue(plane, "accumulate")
                 self.burst(BurstOp.ACCUMULATE, queue, cycle + chip.delay("product"), pace, unit)
-            case Compute():
+            case dataflow.Compute():
                 operations = plan.operations[number]
                 unit = self.unit(
                     Unit(0, ins, outs, operations=operations, results=plan.results[number])
@@ -184,18 +175,18 @@ class BurstEmitter:
                 for at, line in lines:
                     when = cycle + level[at] * chip.delay("alu")
                     self.burst(BurstOp.ALU, chip.vxm_queue + line, when, pace, unit, at)
-            case Shuffle(kind=kind, lanes=lanes):
+            case dataflow.Shuffle(kind=kind, lanes=lanes):
                 unit = self.unit(Unit(place, ins, outs, lanes=lanes, kind=kind))
                 queue = chip.sxm_queue(place > 0, UNIT_KINDS[kind]) + lines[0][1]
                 self.burst(BurstOp.SHUFFLE, queue, cycle, pace, unit)
-            case Transpose():
+            case dataflow.Transpose():
                 wanted = tuple(o for o in range(16) if plan.outs.get((number, o)))
                 unit = self.unit(Unit(place, ins, outs, results=wanted))
                 for byte, (_, line) in enumerate(lines):
                     queue = chip.sxm_queue(place > 0, "transposer") + line
                     self.burst(BurstOp.TRANSPOSE, queue, cycle, pace, unit, byte)
-            case Send(link=link) | Receive(link=link):
-                op = BurstOp.SEND if isinstance(step, Send) else BurstOp.RECEIVE
+            case dataflow.Send(link=link) | dataflow.Receive(link=link):
+                op = BurstOp.SEND if isinstance(step, dataflow.Send) else BurstOp.RECEIVE
                 unit = self.unit(Unit(place, ins, outs, link=link))
                 self.burst(op, chip.link_queue(link), cycle, pace, unit)
             case _:

@@ -5,17 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.dataflow import (
-    DTYPES,
-    ChainValue,
-    Compute,
-    Product,
-    Receive,
-    Send,
-    Shuffle,
-    Transpose,
-)
 from tilesmith.families.lpu.codegen.isa.bursts import depths
 from tilesmith.families.lpu.codegen.scheduling.readiness import StartRequest
 from tilesmith.families.lpu.codegen.scheduling.resources.board import Board
@@ -50,23 +41,23 @@ def chain_request(board: Board, plan: Rigid) -> ChainRequest:
     for number, step in enumerate(chain.steps):
         time = plan.times[number] or 0
         match step:
-            case Compute(inputs=inputs):
+            case dataflow.Compute(inputs=inputs):
                 operations = plan.operations[number]
                 for at, depth in enumerate(depths(len(inputs), operations)):
                     request.pools.append((board.alus, time + depth * chip.delay("alu"), span))
                     request.labels.append(Label(number, at))
-            case Shuffle(kind=kind):
+            case dataflow.Shuffle(kind=kind):
                 lines = board.sxm[plan.choice.east, UNIT_KINDS[kind]]
                 request.pools.append((lines, time, span))
                 request.labels.append(Label(number))
-            case Transpose(inputs=inputs):
+            case dataflow.Transpose(inputs=inputs):
                 lines = board.sxm[plan.choice.east, "transposer"]
                 for _ in range(plan.feeds[number, 0].width):
                     request.pools.append((lines, time, span))
                     request.labels.append(Label(number))
-            case Send(link=link):
+            case dataflow.Send(link=link):
                 request.units.append((board.links[link, True], time, span))
-            case Receive(link=link):
+            case dataflow.Receive(link=link):
                 request.units.append((board.links[link, False], time, span))
             case _:
                 pass
@@ -92,13 +83,15 @@ class LoadRequest(StartRequest):
 def load_request(board: Board, plan: Rigid, number: int, dtype: str) -> LoadRequest:
     """The load for the product that is step `number`; its start is LW's first cycle."""
     step, chip = plan.chain.steps[number], board.chip
-    assert isinstance(step, Product), "only products have weights"
+    assert isinstance(step, dataflow.Product), "only products have weights"
     plane, east = plan.choice.planes[number], plan.choice.planes[number] >= 2
     place = chip.mxm_place if east else -chip.mxm_place
     rows, layout = step.weights.numbers, board.layouts[step.weights.tensor]
-    width = rows_at_once(rows, layout.block, layout.stripes, chip, DTYPES[dtype])
-    count, size = -(-len(rows) // width), DTYPES[dtype]
-    flow = StreamFlow(ChainValue(number), east, -chip.mxm_place, width * size, dtype, stops=[place])
+    width = rows_at_once(rows, layout.block, layout.stripes, chip, dataflow.DTYPES[dtype])
+    count, size = -(-len(rows) // width), dataflow.DTYPES[dtype]
+    flow = StreamFlow(
+        dataflow.ChainValue(number), east, -chip.mxm_place, width * size, dtype, stops=[place]
+    )
     (side,) = board.side(step.weights.tensor, int(rows[0]), east)[-1:]
     if east in board.side(step.weights.tensor, int(rows[0]), east):
         side = east

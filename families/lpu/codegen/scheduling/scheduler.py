@@ -12,17 +12,8 @@ from typing import Literal
 
 import numpy as np
 
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.dataflow import (
-    Chain,
-    ChainValue,
-    Dataflow,
-    Product,
-    Read,
-    Receive,
-    Send,
-    types_of,
-)
 from tilesmith.families.lpu.codegen.isa.bursts import BURST, BurstSchedule, TensorPlace
 from tilesmith.families.lpu.codegen.scheduling.copies import ClashError, with_copy
 from tilesmith.families.lpu.codegen.scheduling.emission import BurstEmitter, region
@@ -96,7 +87,7 @@ class _Candidate:
     """
 
     number: int
-    types: dict[ChainValue, str]
+    types: dict[dataflow.ChainValue, str]
     plan: Rigid
     request: ChainRequest
     start: int
@@ -104,7 +95,7 @@ class _Candidate:
 
 
 def schedule(
-    flow: Dataflow, chip: Chip, options: SchedulerOptions = SchedulerOptions()
+    flow: dataflow.Dataflow, chip: Chip, options: SchedulerOptions = SchedulerOptions()
 ) -> BurstSchedule:
     """Place a program on a chip.
 
@@ -118,7 +109,7 @@ def schedule(
 
 
 def ordered(
-    flow: Dataflow, chip: Chip, options: SchedulerOptions
+    flow: dataflow.Dataflow, chip: Chip, options: SchedulerOptions
 ) -> tuple[BurstSchedule, SchedulerOptions]:
     """A schedule, and the options by which a program that is alike (`likeness`) has the same one
     without a search.
@@ -146,9 +137,9 @@ def ordered(
 
 
 class _Scheduler:
-    def __init__(self, flow: Dataflow, chip: Chip, options: SchedulerOptions) -> None:
-        chains = tuple(normalised(c, types_of(c, flow.tensors)) for c in flow.chains)
-        self.flow = Dataflow(flow.name, {**flow.tensors, **zeros_of(chains)}, chains)
+    def __init__(self, flow: dataflow.Dataflow, chip: Chip, options: SchedulerOptions) -> None:
+        chains = tuple(normalised(c, dataflow.types_of(c, flow.tensors)) for c in flow.chains)
+        self.flow = dataflow.Dataflow(flow.name, {**flow.tensors, **zeros_of(chains)}, chains)
         self.chains, self.order = list(chains), list(range(len(chains)))
         self.chip, self.options = chip, options
         self.board = Board.of(self.flow, chip)
@@ -157,7 +148,7 @@ class _Scheduler:
         self.users = dict.fromkeys(self.flow.tensors, 0)
         self.counted: dict[int, set[str]] = {}
         self.sent: dict[tuple[str, int], int] = {}
-        self.types: dict[int, dict[ChainValue, str]] = {}
+        self.types: dict[int, dict[dataflow.ChainValue, str]] = {}
         self.chosen: dict[int, Choice] = {}
         self.plans: dict[int, dict[tuple[int, ...], Plan]] = {}
         for chain in chains:
@@ -168,7 +159,7 @@ class _Scheduler:
         chains = self.flow.chains
         before = predecessors(self.flow)
         durations = [
-            chain.count * interval_of(chain, types_of(chain, self.flow.tensors), self.chip)
+            chain.count * interval_of(chain, dataflow.types_of(chain, self.flow.tensors), self.chip)
             for chain in chains
         ]
         height = heights(self.flow, before, durations)
@@ -221,7 +212,7 @@ class _Scheduler:
         types, plan, request = candidate.types, candidate.plan, candidate.request
         start = earliest(self.board, request)
         for step_number, step in enumerate(chain.steps):
-            if isinstance(step, Product):
+            if isinstance(step, dataflow.Product):
                 held = self.flow.tensors[step.weights.tensor].dtype
                 ready = self.install(plan, step_number, step, held)
                 start = max(start, ready - (plan.times[step_number] or 0))
@@ -234,9 +225,9 @@ class _Scheduler:
         emitter.emit(plan, request, settled)
         self.plans.pop(candidate.number, None)
         for step_number, step in enumerate(chain.steps):
-            if isinstance(step, Send):
+            if isinstance(step, dataflow.Send):
                 self.sent[chain.name, step.link] = settled.start + (plan.times[step_number] or 0)
-            if isinstance(step, Product):
+            if isinstance(step, dataflow.Product):
                 end = settled.start + (plan.times[step_number] or 0) + plan.span
                 for plane in self.planes(plan.choice.planes[step_number], types[step.moving]):
                     plane.free = end
@@ -251,7 +242,7 @@ class _Scheduler:
         copying, reading, name = with_copy(self.board, before, clash, turn)
         self.flow.tensors[name] = self.board.layouts[name].tensor
         self.users[name] = 2
-        types = types_of(copying, self.flow.tensors)
+        types = dataflow.types_of(copying, self.flow.tensors)
         self.chains.append(normalised(copying, types))
         self.order.insert(self.order.index(number) + clash.written, turn)
         self.users[clash.tensor] += 1
@@ -288,10 +279,10 @@ class _Scheduler:
             )
         return best[1]
 
-    def typed(self, number: int) -> dict[ChainValue, str]:
+    def typed(self, number: int) -> dict[dataflow.ChainValue, str]:
         """Types of what flows in a chain."""
         if number not in self.types:
-            self.types[number] = types_of(self.chains[number], self.flow.tensors)
+            self.types[number] = dataflow.types_of(self.chains[number], self.flow.tensors)
         return self.types[number]
 
     def planned(self, number: int, choice: Choice) -> tuple[Rigid, ChainRequest]:
@@ -317,19 +308,19 @@ class _Scheduler:
         starts = [
             self.sent[step.sender, step.sent_on] + step.flight - (plan.times[number] or 0)
             for number, step in enumerate(plan.chain.steps)
-            if isinstance(step, Receive) and step.sender
+            if isinstance(step, dataflow.Receive) and step.sender
         ]
         return max(starts) + request.first if starts else 0
 
-    def when(self, chain: Chain, types: dict[ChainValue, str]) -> When:
+    def when(self, chain: dataflow.Chain, types: dict[dataflow.ChainValue, str]) -> When:
         """About when a chain's products may begin on planes, once its rows are there."""
         rows = 0
         for step in chain.steps:
-            if isinstance(step, Read) and step.rows.tensor in self.board.ready:
+            if isinstance(step, dataflow.Read) and step.rows.tensor in self.board.ready:
                 ready = self.board.ready[step.rows.tensor][step.rows.numbers]
                 rows = max(rows, int(ready[0]), int(ready.max()) - chain.count)
 
-        def found(step: Product, first: int) -> tuple[int, bool]:
+        def found(step: dataflow.Product, first: int) -> tuple[int, bool]:
             key, planes = weights_key(step), self.planes(first, types[step.moving])
             held = all(plane.installed and plane.installed[0] == key for plane in planes)
             return max(rows, *(self.plane_ready(plane, key) for plane in planes)), not held
@@ -342,11 +333,11 @@ class _Scheduler:
             return plane.free
         return max(plane.buffer_free + LOADING, plane.free) + self.chip.install
 
-    def free(self, plan: Rigid, types: dict[ChainValue, str]) -> list[int]:
+    def free(self, plan: Rigid, types: dict[dataflow.ChainValue, str]) -> list[int]:
         """About when each plane of a chain is free, with its weights, as a start of the chain."""
         cycles = []
         for number, step in enumerate(plan.chain.steps):
-            if not isinstance(step, Product):
+            if not isinstance(step, dataflow.Product):
                 continue
             key = weights_key(step)
             for plane in self.planes(plan.choice.planes[number], types[step.moving]):
@@ -357,7 +348,7 @@ class _Scheduler:
         """Planes of a product: both of a hemisphere in float16."""
         return self.board.planes[first : first + (2 if dtype == "float16" else 1)]
 
-    def install(self, plan: Rigid, number: int, step: Product, dtype: str) -> int:
+    def install(self, plan: Rigid, number: int, step: dataflow.Product, dtype: str) -> int:
         """Have a product's weights in its planes; gives the cycle from which it may begin."""
         planes = self.planes(plan.choice.planes[number], dtype)
         key = (weights_key(step), dtype, self.version(step))
@@ -374,7 +365,7 @@ class _Scheduler:
             plane.installed = key
         return install + self.chip.install
 
-    def version(self, step: Product) -> int:
+    def version(self, step: dataflow.Product) -> int:
         """Weights that were written anew are others."""
         ready = self.board.ready.get(step.weights.tensor)
         return 0 if ready is None else int(ready[step.weights.numbers].max())

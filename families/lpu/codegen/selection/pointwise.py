@@ -29,17 +29,9 @@ from tilesmith.families.lpu.codegen.selection.parts import alike, plain, turns
 from tilesmith.families.lpu.codegen.selection.state import State
 from tilesmith.families.lpu.codegen.selection.turning import Turned, turned
 from tilesmith.families.lpu.schedules.building_blocks.machine import FLOWING
+from tilesmith.search_space.expressions import scalar
 from tilesmith.search_space.expressions.expression import Expr, const, var
 from tilesmith.search_space.expressions.ranges import within
-from tilesmith.search_space.expressions.scalar import (
-    Const,
-    Index,
-    Load,
-    Scalar,
-    Select,
-    loads,
-    rewrite,
-)
 from tilesmith.search_space.support.errors import CodegenError
 
 
@@ -59,22 +51,22 @@ class LanePiece:
     lanes: str
     count: int
     at: int
-    loaded: dict[tuple[Load, str], Vectors] = field(default_factory=dict)
+    loaded: dict[tuple[scalar.Load, str], Vectors] = field(default_factory=dict)
 
     # -- operands -----------------------------------------------------------------------------
-    def leaf(self, value: Scalar) -> Vectors:
+    def leaf(self, value: scalar.Scalar) -> Vectors:
         """What is no function: an operand, a choice by position, a position."""
         match value:
-            case Load():
+            case scalar.Load():
                 return self.load(value)
-            case Select():
+            case scalar.Select():
                 return self.select(value)
-            case Index(expression):
+            case scalar.Index(expression):
                 return self.pattern(self._spread(expression), "int32")
             case _:
                 raise CodegenError(f"stage '{self.nest.block.stage}' has no vectors for {value}")
 
-    def load(self, access: Load, frame: str = "", inside: Any = None) -> Vectors:
+    def load(self, access: scalar.Load, frame: str = "", inside: Any = None) -> Vectors:
         """An operand on the lanes of the result.
 
         Args:
@@ -88,7 +80,7 @@ class LanePiece:
             self.loaded[key] = vectors
         return vectors
 
-    def _load(self, access: Load, frame: str, inside: Any) -> Vectors:
+    def _load(self, access: scalar.Load, frame: str, inside: Any) -> Vectors:
         buffer = self.state.buffers[access.buffer]
         if not plain(access, self.lanes):
             return self._collected(access, frame, inside)
@@ -121,7 +113,7 @@ class LanePiece:
         second = self._moved(behind, start - self.at - LANES)
         return self.state.algebra.select(self.mask(before), first, second)
 
-    def _collected(self, access: Load, frame: str, inside: Any) -> Vectors:
+    def _collected(self, access: scalar.Load, frame: str, inside: Any) -> Vectors:
         """An operand whose lanes come from anywhere, but from the same lanes for all rows."""
         buffer = self.state.buffers[access.buffer]
         rows, lane = self.sources(access)
@@ -143,7 +135,7 @@ class LanePiece:
         assert vectors is not None, "a piece has lanes"
         return vectors
 
-    def sources(self, access: Load) -> tuple[Ints, Ints]:
+    def sources(self, access: scalar.Load) -> tuple[Ints, Ints]:
         """Where every row and lane of the piece comes from: rows and lanes, (rows, lanes) each."""
         buffer = self.state.buffers[access.buffer]
         shape = shape_of(buffer)
@@ -198,7 +190,7 @@ class LanePiece:
         numbers = np.broadcast_to(places.reshape(-1), (count or self.grid.count,))
         return Stored(name, np.ascontiguousarray(numbers, np.int64), dtype)
 
-    def select(self, value: Select) -> Vectors:
+    def select(self, value: scalar.Select) -> Vectors:
         """A choice by position: of rows where it can be, else by a mask."""
         holds = self._holds(value.condition)
         rows = holds.shape[1] == 1
@@ -207,7 +199,7 @@ class LanePiece:
             return self.value(value.then)
         if everywhere is not None and not everywhere.any():
             return self.value(value.otherwise)
-        if everywhere is not None and isinstance(value.then, Load):
+        if everywhere is not None and isinstance(value.then, scalar.Load):
             frame = self._frame(value.then, value.otherwise)
             if frame is not None:
                 return self.load(value.then, frame, everywhere)
@@ -220,16 +212,16 @@ class LanePiece:
             mask = mask & np.atleast_2d(self._spread(expression) >= 0)
         return mask
 
-    def _frame(self, inner: Load, outside: Scalar) -> str | None:
+    def _frame(self, inner: scalar.Load, outside: scalar.Scalar) -> str | None:
         """A tensor of one row that holds what is outside, "" for zeros; None if there is none."""
         buffer = self.state.buffers[inner.buffer]
         if buffer.scope in FLOWING:
             return None
-        if isinstance(outside, Const):
+        if isinstance(outside, scalar.Const):
             if outside.value == 0:
                 return ""
             return self.state.chains.number(outside.value, buffer.dtype)
-        if isinstance(outside, Load):
+        if isinstance(outside, scalar.Load):
             frame = self.state.buffers[outside.buffer]
             where = place(outside, frame, self.grid, self.lanes)
             one = len(set(where.rows.tolist())) == 1
@@ -239,7 +231,7 @@ class LanePiece:
                 return self.state.names[frame.name]
         return None
 
-    def value(self, value: Scalar) -> Vectors:
+    def value(self, value: scalar.Scalar) -> Vectors:
         return build(self.state.algebra, value, self.leaf)
 
 
@@ -279,7 +271,7 @@ def section(nest: VectorNest, lanes: str, first: int, count: int) -> VectorNest:
     block = replace(
         nest.block,
         indices=tuple(index(i) for i in nest.block.indices),
-        value=rewrite(nest.block.value, index),
+        value=scalar.rewrite(nest.block.value, index),
     )
     loops = tuple(
         replace(loop, extent=const(count)) if loop.variable == lanes else loop
@@ -309,7 +301,7 @@ def _compute_equal(state: State, nest: VectorNest, grid: LoopGrid, lanes: str, e
         while first < extent:
             count = min(extent - first, LANES - lane)
             cut = section(nest, lanes, first, count)
-            for rows in alike(state, cut, part, lanes, tuple(loads(cut.block.value))):
+            for rows in alike(state, cut, part, lanes, tuple(scalar.loads(cut.block.value))):
                 for turn in turns(state, cut, rows, lanes):
                     _compute(LanePiece(state, cut, turn, lanes, count, lane))
             first, lane = first + count, 0
@@ -324,7 +316,7 @@ def _compute(piece: LanePiece) -> None:
         piece.lanes,
     )
     access = piece.nest.block.value
-    if isinstance(access, Load) and not plain(access, piece.lanes):
+    if isinstance(access, scalar.Load) and not plain(access, piece.lanes):
         rows, lanes = piece.sources(access)
         apart = rows - rows[:, :1]
         if (apart != apart[0]).any() or (lanes != lanes[0]).any():

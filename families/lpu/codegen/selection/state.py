@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.lpu.codegen.dataflow import (
-    DTYPES,
-    LANES,
-    SUPERLANE,
-    Ints,
-    Role,
-    Rows,
-    VectorTensor,
-)
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.selection.graphs.chains import MOST_ROWS, Chains, block_of
 from tilesmith.families.lpu.codegen.selection.graphs.expressions import Algebra
 from tilesmith.families.lpu.codegen.selection.graphs.spreading import on_the_way, spread_rows
@@ -47,7 +39,7 @@ class Flow:
     """A graph, and the rows of its buffer that its vectors are, in order."""
 
     value: Vectors
-    numbers: Ints
+    numbers: dataflow.Ints
 
 
 @dataclass
@@ -79,11 +71,11 @@ class State:
     numbers: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     later: frozenset[str] = frozenset()
 
-    def declare(self, buffer: Buffer, role: Role) -> None:
+    def declare(self, buffer: Buffer, role: dataflow.Role) -> None:
         """A buffer of the caller's: its tensor has its name."""
         self._typed(buffer)
         self.buffers[buffer.name], self.names[buffer.name] = buffer, buffer.name
-        self.chains.tensors[buffer.name] = VectorTensor(
+        self.chains.tensors[buffer.name] = dataflow.VectorTensor(
             buffer.name,
             rows_of(buffer),
             buffer.dtype,
@@ -106,12 +98,11 @@ class State:
             self.names[buffer.name] = tensor.name
 
     def _typed(self, buffer: Buffer) -> None:
-        if buffer.dtype not in DTYPES:
-            raise CodegenError(
-                f"buffer '{buffer.name}' is of {buffer.dtype}; rows are of {', '.join(DTYPES)}"
-            )
+        if buffer.dtype not in dataflow.DTYPES:
+            known = ", ".join(dataflow.DTYPES)
+            raise CodegenError(f"buffer '{buffer.name}' is of {buffer.dtype}; rows are of {known}")
 
-    def read(self, buffer: Buffer, numbers: Ints, frame: str = "") -> Vectors:
+    def read(self, buffer: Buffer, numbers: dataflow.Ints, frame: str = "") -> Vectors:
         """Rows of a buffer, or what flows there, which goes on where it is taken up in its order.
 
         A row number below zero is row 0 of `frame`, or zeros.
@@ -140,16 +131,16 @@ class State:
         picked = np.where(numbers < 0, -1, places[np.maximum(numbers, 0)])
         return Stored(whole.tensor, picked, whole.dtype, frame)
 
-    def turns(self, buffer: Buffer, numbers: Ints) -> Ints | None:
+    def turns(self, buffer: Buffer, numbers: dataflow.Ints) -> dataflow.Ints | None:
         """Of rows that are on their way to all lanes, which of sixteen each is (`spreading`)."""
         if buffer.scope not in FLOWING:
             return None
         flow = self.flowing.get(self.key(buffer, numbers))
         if flow is None or not isinstance(flow.value, SpreadNumber):
             return None
-        return _positions(flow.numbers, numbers) % SUPERLANE
+        return _positions(flow.numbers, numbers) % dataflow.SUPERLANE
 
-    def number(self, buffer: Buffer, rows: Ints) -> Vectors | None:
+    def number(self, buffer: Buffer, rows: dataflow.Ints) -> Vectors | None:
         """The number that rows of a constant buffer hold on all lanes, if it is known."""
         if (rows < 0).any():
             return None
@@ -162,14 +153,14 @@ class State:
             return None
         return self.algebra.number(float(held[0]), buffer.dtype)
 
-    def key(self, buffer: Buffer, numbers: Ints) -> tuple[str, int]:
+    def key(self, buffer: Buffer, numbers: dataflow.Ints) -> tuple[str, int]:
         """Where rows of a buffer flow: it, and which part of the lanes."""
         chunks = np.unique(numbers[numbers >= 0] // places_of(buffer))
         if len(chunks) > 1:
             raise CodegenError(f"several rows a place of '{buffer.name}' flow at once")
         return buffer.name, int(chunks[0]) if len(chunks) else 0
 
-    def write(self, stage: str, buffer: Buffer, numbers: Ints, value: Vectors) -> None:
+    def write(self, stage: str, buffer: Buffer, numbers: dataflow.Ints, value: Vectors) -> None:
         """Vectors into rows of a buffer; what is written into a flowing one, flows there alone."""
         if buffer.scope in FLOWING:
             if value.dtype != buffer.dtype:
@@ -180,14 +171,14 @@ class State:
         if len(shape) > 2 and len(np.unique(numbers // shape[-2])) > MOST_MATRICES:
             self.scattered.add(tensor)
         self.written.setdefault(tensor, set()).update(numbers.tolist())
-        self.chains.write(stage, value, Rows(tensor, numbers))
+        self.chains.write(stage, value, dataflow.Rows(tensor, numbers))
 
-    def weights(self, buffer: Buffer, numbers: Ints) -> str:
+    def weights(self, buffer: Buffer, numbers: dataflow.Ints) -> str:
         """The tensor of a buffer that planes are loaded from: a block is a matrix, or 320 columns
         of one."""
         name = self.names[buffer.name]
         columns = shape_of(buffer)[-2] if len(shape_of(buffer)) > 1 else 1
-        block = LANES if columns % LANES == 0 else min(columns, MOST_ROWS)
+        block = dataflow.LANES if columns % dataflow.LANES == 0 else min(columns, MOST_ROWS)
         if len(np.unique(numbers // block)) > 1 or name in self.scattered:
             self.scattered.add(name)  # rows of a matrix that are no neighbours
             block = min(rows_of(buffer), MOST_ROWS)
@@ -199,7 +190,7 @@ class State:
         self.chains.tensors[tensor] = replace(self.chains.tensors[tensor], copies=2)
 
 
-def _positions(flowing: Ints, wanted: Ints) -> Ints:
+def _positions(flowing: dataflow.Ints, wanted: dataflow.Ints) -> dataflow.Ints:
     """Where rows stand among those that flow."""
     order = np.argsort(flowing, kind="stable")
     return order[np.searchsorted(flowing, wanted, sorter=order)]

@@ -7,18 +7,8 @@ divided nor wrapped around in fewer than 32 bits.
 """
 
 from tilesmith.families.lpu.schedules.building_blocks.machine import DTYPES, WIDE
+from tilesmith.search_space.expressions import scalar
 from tilesmith.search_space.expressions.dtypes import is_floating
-from tilesmith.search_space.expressions.scalar import (
-    CONVERSIONS,
-    FLAGS,
-    Call,
-    Const,
-    Index,
-    Load,
-    Scalar,
-    Select,
-    loads,
-)
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 
@@ -36,7 +26,7 @@ FLOATING = WHOLE | {
 TURNS = frozenset({"sin", "cos"})
 """Functions of angles."""
 
-COMPUTED = FLOATING | TURNS | CONVERTED | FLAGS | {"where"}
+COMPUTED = FLOATING | TURNS | CONVERTED | scalar.FLAGS | {"where"}
 
 
 def not_computed(compute: ComputeDefinition, target: Target) -> str | None:
@@ -56,12 +46,12 @@ def not_computed(compute: ComputeDefinition, target: Target) -> str | None:
     return None
 
 
-def _refused(value: Scalar, compute: ComputeDefinition) -> str | None:
+def _refused(value: scalar.Scalar, compute: ComputeDefinition) -> str | None:
     """What of an expression has no instruction."""
     match value:
-        case Select(_, then, otherwise):
+        case scalar.Select(_, then, otherwise):
             return _refused(then, compute) or _refused(otherwise, compute)
-        case Call(name, arguments):
+        case scalar.Call(name, arguments):
             inside = next(filter(None, (_refused(a, compute) for a in arguments)), None)
             if inside is not None:
                 return inside
@@ -80,34 +70,34 @@ def _refused(value: Scalar, compute: ComputeDefinition) -> str | None:
     return None
 
 
-def _broken(exponent: Scalar) -> bool:
+def _broken(exponent: scalar.Scalar) -> bool:
     """Whether an exponent is a number that is not whole."""
-    return isinstance(exponent, Const) and exponent.value != round(exponent.value)
+    return isinstance(exponent, scalar.Const) and exponent.value != round(exponent.value)
 
 
-def _wide(angle: Scalar, compute: ComputeDefinition) -> bool:
+def _wide(angle: scalar.Scalar, compute: ComputeDefinition) -> bool:
     """Whether an angle is computed of float32 alone."""
-    return all(compute.dtype(load.buffer) == WIDE for load in loads(angle))
+    return all(compute.dtype(load.buffer) == WIDE for load in scalar.loads(angle))
 
 
-def kind_of(value: Scalar, compute: ComputeDefinition) -> str | None:
+def kind_of(value: scalar.Scalar, compute: ComputeDefinition) -> str | None:
     """The element type of an expression; None of a number."""
     match value:
-        case Load(buffer):
+        case scalar.Load(buffer):
             return compute.dtype(buffer)
-        case Index():
+        case scalar.Index():
             return "int32"
-        case Select(_, then, otherwise):
+        case scalar.Select(_, then, otherwise):
             return kind_of(then, compute) or kind_of(otherwise, compute)
-        case Call(name, _) if name in CONVERSIONS:
-            return CONVERSIONS[name]
-        case Call(name, _) if name in FLAGS:
+        case scalar.Call(name, _) if name in scalar.CONVERSIONS:
+            return scalar.CONVERSIONS[name]
+        case scalar.Call(name, _) if name in scalar.FLAGS:
             return "bool"
-        case Call(name, arguments):
+        case scalar.Call(name, arguments):
             kinds = [kind_of(a, compute) for a in arguments[1 if name == "where" else 0 :]]
             kinds_known = [kind for kind in kinds if kind]
             return next(
                 (k for k in kinds_known if is_floating(k)), kinds_known[0] if kinds_known else None
             )
-        case Const():
+        case scalar.Const():
             return None

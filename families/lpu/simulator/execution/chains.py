@@ -11,20 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.lpu.codegen.dataflow import (
-    LANES,
-    Chain,
-    ChainValue,
-    Compute,
-    Dataflow,
-    Gather,
-    Product,
-    Read,
-    Shuffle,
-    Transpose,
-    VectorTensor,
-    Write,
-)
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.simulator.execution.arithmetic import (
     computed,
     multiplied,
@@ -35,15 +22,15 @@ from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import JobError
 
 Arrays = NDArray[Any]
-Values = dict[ChainValue, Arrays]
-Told = Callable[[Chain, Values, "Tensors"], None]
+Values = dict[dataflow.ChainValue, Arrays]
+Told = Callable[[dataflow.Chain, Values, "Tensors"], None]
 
 
 @dataclass
 class Tensors:
     """What tensors hold, (rows, 320) by name."""
 
-    known: Mapping[str, VectorTensor]
+    known: Mapping[str, dataflow.VectorTensor]
     contents: Mapping[str, Arrays]
     held: dict[str, Arrays] = field(default_factory=dict)
 
@@ -52,7 +39,7 @@ class Tensors:
             tensor = self.known[name]
             given = self.contents.get(name)
             kind = to_numpy(tensor.dtype)
-            empty = np.zeros((tensor.rows, LANES), kind)
+            empty = np.zeros((tensor.rows, dataflow.LANES), kind)
             self.held[name] = empty if given is None else np.array(given, kind)
         return self.held[name]
 
@@ -61,7 +48,7 @@ class Tensors:
         return Tensors(self.known, self.contents, {n: np.array(a) for n, a in self.held.items()})
 
 
-def run_chains(flow: Dataflow, contents: Mapping[str, Arrays], observe: Told) -> Tensors:
+def run_chains(flow: dataflow.Dataflow, contents: Mapping[str, Arrays], observe: Told) -> Tensors:
     """All chains in program order; `observe` after each, of what flowed in it.
 
     Raises:
@@ -73,34 +60,38 @@ def run_chains(flow: Dataflow, contents: Mapping[str, Arrays], observe: Told) ->
     return tensors
 
 
-def run_chain(chain: Chain, tensors: Tensors) -> Values:
+def run_chain(chain: dataflow.Chain, tensors: Tensors) -> Values:
     """One chain: what flows out of its steps; its writes are done."""
     values: Values = {}
     for number, step in enumerate(chain.steps):
         match step:
-            case Read(rows, frame):
-                values[ChainValue(number)] = _rows(tensors, rows.tensor, rows.numbers, frame)
-            case Gather(table, index, _, first):
+            case dataflow.Read(rows, frame):
+                values[dataflow.ChainValue(number)] = _rows(
+                    tensors, rows.tensor, rows.numbers, frame
+                )
+            case dataflow.Gather(table, index, _, first):
                 numbers = values[index][:, 0].astype(np.int64)
-                values[ChainValue(number)] = tensors[table][first + numbers]
-            case Product(moving, weights, k, add, first):
+                values[dataflow.ChainValue(number)] = tensors[table][first + numbers]
+            case dataflow.Product(moving, weights, k, add, first):
                 product = multiplied(
                     values[moving], tensors[weights.tensor][weights.numbers], first, k
                 )
                 with np.errstate(all="ignore"):
-                    values[ChainValue(number)] = product if add is None else product + values[add]
-            case Compute(inputs, operations, outputs):
+                    values[dataflow.ChainValue(number)] = (
+                        product if add is None else product + values[add]
+                    )
+            case dataflow.Compute(inputs, operations, outputs):
                 results = computed(operations, outputs, [values[value] for value in inputs])
                 for output, result in enumerate(results):
-                    values[ChainValue(number, output)] = np.broadcast_to(
-                        result, (chain.count, LANES)
+                    values[dataflow.ChainValue(number, output)] = np.broadcast_to(
+                        result, (chain.count, dataflow.LANES)
                     )
-            case Shuffle(value=value, lanes=lanes):
-                values[ChainValue(number)] = shuffled(values[value], lanes)
-            case Transpose(inputs):
+            case dataflow.Shuffle(value=value, lanes=lanes):
+                values[dataflow.ChainValue(number)] = shuffled(values[value], lanes)
+            case dataflow.Transpose(inputs):
                 for output, result in enumerate(transposed([values[v] for v in inputs])):
-                    values[ChainValue(number, output)] = result
-            case Write(value, rows):
+                    values[dataflow.ChainValue(number, output)] = result
+            case dataflow.Write(value, rows):
                 tensors[rows.tensor][rows.numbers] = values[value]
             case _:
                 raise JobError(f"chain '{chain.name}' goes to other chips")

@@ -16,18 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.lpu.codegen.dataflow import (
-    Chain,
-    ChainValue,
-    Compute,
-    Dataflow,
-    Gather,
-    Product,
-    Read,
-    Shuffle,
-    Transpose,
-    Write,
-)
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.verification.tokens import Matching
 from tilesmith.families.lpu.simulator.execution.arithmetic import computed
@@ -38,10 +27,12 @@ from tilesmith.families.lpu.simulator.execution.memory_words import MemoryWords,
 Arrays = NDArray[Any]
 
 _KINDS = {
-    Compute: BurstOp.ALU, Shuffle: BurstOp.SHUFFLE, Product: BurstOp.ACCUMULATE,
-    Transpose: BurstOp.TRANSPOSE,
-    Gather: BurstOp.GATHER,
-}  # fmt: skip
+    dataflow.Compute: BurstOp.ALU,
+    dataflow.Shuffle: BurstOp.SHUFFLE,
+    dataflow.Product: BurstOp.ACCUMULATE,
+    dataflow.Transpose: BurstOp.TRANSPOSE,
+    dataflow.Gather: BurstOp.GATHER,
+}
 """Bursts that give what flows out of steps."""
 
 CLOSE = 1e-6
@@ -128,7 +119,10 @@ class _WrongError(Exception):
 
 
 def first_difference(
-    flow: Dataflow, schedule: BurstSchedule, contents: Mapping[str, Arrays], matching: Matching
+    flow: dataflow.Dataflow,
+    schedule: BurstSchedule,
+    contents: Mapping[str, Arrays],
+    matching: Matching,
 ) -> _Difference | None:
     """The first burst that differs; None if none does.
 
@@ -140,7 +134,7 @@ def first_difference(
     """
     meanings: dict[str, _Meaning] = defaultdict(_Meaning)
 
-    def told(chain: Chain, values: Values, tensors: Tensors) -> None:
+    def told(chain: dataflow.Chain, values: Values, tensors: Tensors) -> None:
         _note(meanings[chain.name], chain, values, tensors)
 
     run_chains(flow, contents, told)
@@ -154,7 +148,7 @@ def first_difference(
     return None
 
 
-def _note(meaning: _Meaning, chain: Chain, values: Values, tensors: Tensors) -> None:
+def _note(meaning: _Meaning, chain: dataflow.Chain, values: Values, tensors: Tensors) -> None:
     meaning.values += values.values()
     for value, array in values.items():
         kind = _KINDS.get(type(chain.steps[value.step]))
@@ -162,25 +156,25 @@ def _note(meaning: _Meaning, chain: Chain, values: Values, tensors: Tensors) -> 
             meaning.results[kind].append(array)
     for number, step in enumerate(chain.steps):
         match step:
-            case Read(rows, frame):
-                pairs = zip(rows.numbers.tolist(), values[ChainValue(number)], strict=True)
+            case dataflow.Read(rows, frame):
+                pairs = zip(rows.numbers.tolist(), values[dataflow.ChainValue(number)], strict=True)
                 meaning.read[rows.tensor] |= {row: vector for row, vector in pairs if row >= 0}
                 if frame:
                     meaning.read[frame][0] = tensors[frame][0]
-            case Product(weights=weights):
+            case dataflow.Product(weights=weights):
                 rows = weights.numbers.tolist()
                 meaning.weights.append(tensors[weights.tensor][weights.numbers])
                 meaning.read[weights.tensor] |= {r: tensors[weights.tensor][r] for r in rows}
-            case Gather(table=table):
+            case dataflow.Gather(table=table):
                 meaning.read[table] |= dict(enumerate(tensors[table]))
-            case Write(value, rows):
+            case dataflow.Write(value, rows):
                 pairs = zip(rows.numbers.tolist(), values[value], strict=True)
                 meaning.written[rows.tensor] |= dict(pairs)
-            case Compute(inputs, operations, _):
+            case dataflow.Compute(inputs, operations, _):
                 taken = [values[v] for v in inputs]
                 every = range(len(inputs), len(inputs) + len(operations))
                 meaning.within.append(computed(operations, list(every), taken))
-            case Shuffle(lanes=lanes):
+            case dataflow.Shuffle(lanes=lanes):
                 meaning.lanes.add(tuple(lanes))
             case _:
                 pass

@@ -11,28 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.core import QUEUES, Core
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    ACCESS_COLUMNS,
-    ACTIVATIONS,
-    COLLECTIVES,
-    DIMENSIONS,
-    DTYPES,
-    INSTRUCTION_COLUMNS,
-    OPERANDS,
-    OPERATIONS,
-    Allocation,
-    HbmTensor,
-    InstructionStream,
-    Opcode,
-    Space,
-)
 from tilesmith.search_space.support.errors import ModelError
 
-_ACCESS = (*ACCESS_COLUMNS, "allocation")
+_ACCESS = (*isa.ACCESS_COLUMNS, "allocation")
 
 
-def to_bytes(stream: InstructionStream) -> bytes:
+def to_bytes(stream: isa.InstructionStream) -> bytes:
     """A stream as bytes."""
     head = {
         "name": stream.name,
@@ -46,13 +32,13 @@ def to_bytes(stream: InstructionStream) -> bytes:
         ],
     }
     table = stream.accesses
-    parts = [stream.rows[name].astype("<i8").tobytes() for name in INSTRUCTION_COLUMNS]
+    parts = [stream.rows[name].astype("<i8").tobytes() for name in isa.INSTRUCTION_COLUMNS]
     parts.append(stream.immediates.astype("<f8").tobytes())
     parts += [table[name].astype("<i8").tobytes() for name in (*_ACCESS, "count", "stride")]
     return json.dumps(head).encode() + b"\n" + b"".join(parts)
 
 
-def from_bytes(content: bytes, core: Core) -> InstructionStream:
+def from_bytes(content: bytes, core: Core) -> isa.InstructionStream:
     """The stream that `to_bytes` wrote, without semaphores.
 
     Raises:
@@ -67,10 +53,10 @@ def from_bytes(content: bytes, core: Core) -> InstructionStream:
     return stream
 
 
-def _read(head: Any, binary: bytes, core: Core) -> InstructionStream:
+def _read(head: Any, binary: bytes, core: Core) -> isa.InstructionStream:
     n, a = int(head["rows"]), int(head["accesses"])
-    columns, last = len(INSTRUCTION_COLUMNS), len(_ACCESS)
-    words = n * (columns + 3) + a * (last + 2 * DIMENSIONS)
+    columns, last = len(isa.INSTRUCTION_COLUMNS), len(_ACCESS)
+    words = n * (columns + 3) + a * (last + 2 * isa.DIMENSIONS)
     if n < 0 or a < 0 or len(binary) != 8 * words:
         raise ValueError(f"{len(binary)} bytes of arrays where {8 * words} are declared")
     whole = np.frombuffer(binary, dtype="<i8").astype(np.int64)
@@ -78,19 +64,21 @@ def _read(head: Any, binary: bytes, core: Core) -> InstructionStream:
     floats = np.frombuffer(binary, dtype="<f8", count=3 * n, offset=8 * n * columns)
     rest = whole[n * (columns + 3) :]
     accesses = {name: rest[i * a : (i + 1) * a].copy() for i, name in enumerate(_ACCESS)}
-    wide = rest[last * a :].reshape(2, a, DIMENSIONS).copy()
-    return InstructionStream(
+    wide = rest[last * a :].reshape(2, a, isa.DIMENSIONS).copy()
+    return isa.InstructionStream(
         name=str(head["name"]),
         core=core,
         tensors=tuple(
-            HbmTensor(str(name), tuple(int(e) for e in shape), _dtype(dtype), str(role))
+            isa.HbmTensor(str(name), tuple(int(e) for e in shape), _dtype(dtype), str(role))
             for name, shape, dtype, role in head["tensors"]
         ),
         allocations=tuple(
-            Allocation(str(name), Space(space), int(first), int(count), int(offset), int(size))
+            isa.Allocation(
+                str(name), isa.Space(space), int(first), int(count), int(offset), int(size)
+            )
             for name, space, first, count, offset, size in head["allocations"]
         ),
-        rows=dict(zip(INSTRUCTION_COLUMNS, rows, strict=True)),
+        rows=dict(zip(isa.INSTRUCTION_COLUMNS, rows, strict=True)),
         immediates=floats.astype(np.float64).reshape(n, 3),
         accesses={**accesses, "count": wide[0], "stride": wide[1]},
         wait_start=np.zeros(n + 1, dtype=np.int64),
@@ -100,35 +88,39 @@ def _read(head: Any, binary: bytes, core: Core) -> InstructionStream:
 
 
 def _dtype(name: str) -> str:
-    if name not in DTYPES:
+    if name not in isa.DTYPES:
         raise ValueError(f"unknown dtype {name!r}")
     return name
 
 
-def _check(stream: InstructionStream) -> None:
+def _check(stream: isa.InstructionStream) -> None:
     """Numbers that are used as indices are in range."""
     rows, table = stream.rows, stream.accesses
     n = len(table["space"])
-    collective = rows["op"] == Opcode.COLLECTIVE
+    collective = rows["op"] == isa.Opcode.COLLECTIVE
     ranges = {
-        "an operation code": (rows["op"], 0, len(Opcode)),
+        "an operation code": (rows["op"], 0, len(isa.Opcode)),
         "a queue": (rows["queue"], 0, QUEUES),
-        "a memory": (table["space"], 0, len(Space)),
-        "a dtype": (table["dtype"], 0, len(DTYPES)),
+        "a memory": (table["space"], 0, len(isa.Space)),
+        "a dtype": (table["dtype"], 0, len(isa.DTYPES)),
         "a tensor": (table["tensor"], -1, len(stream.tensors)),
         "an allocation": (table["allocation"], -1, len(stream.allocations)),
         "an offset": (table["offset"], 0, 1 << 40),
         "a partition": (table["partition"], 0, 1 << 16),
         "a count": (table["count"], 1, 1 << 40),
-        **{f"operand {name}": (rows[name], -1, n) for name in OPERANDS},
-        "an activation": (rows["function"][rows["op"] == Opcode.ACTIVATION], 0, len(ACTIVATIONS)),
-        "a collective": (rows["function"][collective], 0, len(COLLECTIVES)),
+        **{f"operand {name}": (rows[name], -1, n) for name in isa.OPERANDS},
+        "an activation": (
+            rows["function"][rows["op"] == isa.Opcode.ACTIVATION],
+            0,
+            len(isa.ACTIVATIONS),
+        ),
+        "a collective": (rows["function"][collective], 0, len(isa.COLLECTIVES)),
         "a group": (rows["function2"][collective], 0, len(stream.groups)),
-        "a sum": (rows["accumulate"][collective], 0, len(OPERATIONS)),
+        "a sum": (rows["accumulate"][collective], 0, len(isa.OPERATIONS)),
     }
     for what, (column, low, high) in ranges.items():
         if len(column) and (column.min() < low or column.max() >= high):
             raise ModelError(f"the code of a kernel is damaged: {what} is out of range")
-    hbm = table["space"] == Space.HBM
+    hbm = table["space"] == isa.Space.HBM
     if ((table["tensor"] < 0) & hbm).any() or ((table["allocation"] < 0) & ~hbm).any():
         raise ModelError("the code of a kernel is damaged: an access names no memory")

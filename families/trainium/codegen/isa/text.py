@@ -10,18 +10,8 @@ must show.
 
 from collections.abc import Iterator
 
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.core import queue_name
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    ACTIVATIONS,
-    COLLECTIVES,
-    OPERATIONS,
-    AccessPattern,
-    Instruction,
-    InstructionStream,
-    Opcode,
-    Space,
-    shuffle_mask,
-)
 
 _SHORT = {
     "float32": "f32", "bfloat16": "bf16", "float16": "f16",
@@ -30,84 +20,84 @@ _SHORT = {
 }  # fmt: skip
 
 _TWO_FUNCTIONS = (
-    Opcode.TENSOR_SCALAR,
-    Opcode.TENSOR_SCALAR_REDUCE,
-    Opcode.SCALAR_TENSOR_TENSOR,
-    Opcode.SCAN,
+    isa.Opcode.TENSOR_SCALAR,
+    isa.Opcode.TENSOR_SCALAR_REDUCE,
+    isa.Opcode.SCALAR_TENSOR_TENSOR,
+    isa.Opcode.SCAN,
 )
-_AFFINE = (Opcode.SELECT, Opcode.IOTA)
+_AFFINE = (isa.Opcode.SELECT, isa.Opcode.IOTA)
 _FILLED = (
-    Opcode.MEMSET,
-    Opcode.SELECT,
-    Opcode.SELECT_REDUCE,
-    Opcode.RANGE_SELECT,
-    Opcode.MATCH_REPLACE8,
+    isa.Opcode.MEMSET,
+    isa.Opcode.SELECT,
+    isa.Opcode.SELECT_REDUCE,
+    isa.Opcode.RANGE_SELECT,
+    isa.Opcode.MATCH_REPLACE8,
 )
 
 
-def access_text(stream: InstructionStream, access: AccessPattern) -> str:
+def access_text(stream: isa.InstructionStream, access: isa.AccessPattern) -> str:
     """One operand."""
     dims = " ".join(f"{c}" if s == 1 else f"{c}:{s}" for c, s in access.dims[1:])
     kind = _SHORT[access.dtype]
-    if access.space == Space.HBM:
+    if access.space == isa.Space.HBM:
         count, stride = access.dims[0]
         return (
             f"{stream.tensors[access.tensor].name}[{access.offset}, {count}:{stride} {dims} {kind}]"
         )
     rows = f"{access.partition}:{access.partition + access.dims[0][0]}"
     memory = access.space.name.lower()
-    if access.space == Space.PSUM:
+    if access.space == isa.Space.PSUM:
         bank, offset = divmod(access.offset, stream.core.bank_bytes)
         return f"psum[{rows}, bank {bank} {offset}, {dims} {kind}]"
     return f"{memory}[{rows}, {access.offset}, {dims} {kind}]"
 
 
-def _collective_text(stream: InstructionStream, instruction: Instruction) -> str:
+def _collective_text(stream: isa.InstructionStream, instruction: isa.Instruction) -> str:
     """` all_reduce add over 0 1 2 3`"""
-    kind = COLLECTIVES[instruction.function]
+    kind = isa.COLLECTIVES[instruction.function]
     sums = kind in ("all_reduce", "reduce_scatter")
-    operation = f" {OPERATIONS[instruction.accumulate]}" if sums else ""
+    operation = f" {isa.OPERATIONS[instruction.accumulate]}" if sums else ""
     return f" {kind}{operation} over {' '.join(map(str, stream.groups[instruction.function2]))}"
 
 
-def _function_text(stream: InstructionStream, instruction: Instruction) -> str:
+def _function_text(stream: isa.InstructionStream, instruction: isa.Instruction) -> str:
     op = instruction.op
-    if op == Opcode.COLLECTIVE:
+    if op == isa.Opcode.COLLECTIVE:
         return _collective_text(stream, instruction)
-    if op == Opcode.ACTIVATION:
-        return f" {ACTIVATIONS[instruction.function]}"
-    if op in (Opcode.TENSOR_TENSOR, Opcode.REDUCE):
-        return f" {OPERATIONS[instruction.function]}"
+    if op == isa.Opcode.ACTIVATION:
+        return f" {isa.ACTIVATIONS[instruction.function]}"
+    if op in (isa.Opcode.TENSOR_TENSOR, isa.Opcode.REDUCE):
+        return f" {isa.OPERATIONS[instruction.function]}"
     if op in _TWO_FUNCTIONS:
-        return f" {OPERATIONS[instruction.function]} {OPERATIONS[instruction.function2]}"
-    if op == Opcode.GATHER:
+        return f" {isa.OPERATIONS[instruction.function]} {isa.OPERATIONS[instruction.function2]}"
+    if op == isa.Opcode.GATHER:
         return f" index * {instruction.function}, index < {instruction.function2}"
     if op in _AFFINE:
         i = instruction
         value = f" {i.function} + {i.function2}*p + {i.accumulate}*f"
-        return f"{value} >= 0" if op == Opcode.SELECT else value
-    if op == Opcode.RANGE_SELECT:
+        return f"{value} >= 0" if op == isa.Opcode.SELECT else value
+    if op == isa.Opcode.RANGE_SELECT:
         return f" {instruction.function} + f"
-    if op == Opcode.SHUFFLE:
-        return " " + ",".join(map(str, shuffle_mask(instruction)))
-    double = " double_row" if op == Opcode.MATMUL and instruction.function else ""
+    if op == isa.Opcode.SHUFFLE:
+        return " " + ",".join(map(str, isa.shuffle_mask(instruction)))
+    double = " double_row" if op == isa.Opcode.MATMUL and instruction.function else ""
     return f"{double} accumulate" if instruction.accumulate else double
 
 
-def _scalars_text(instruction: Instruction) -> str:
+def _scalars_text(instruction: isa.Instruction) -> str:
     """Immediates of operations that have them."""
     numbers = [f"{x:.9g}" for x in instruction.immediates]
     operands = instruction.operands
     match instruction.op:
-        case Opcode.ACTIVATION:
+        case isa.Opcode.ACTIVATION:
             bias = "" if "in1" in operands else f" bias {numbers[0]}"
             return bias + ("" if "in2" in operands else f" scale {numbers[1]}")
-        case Opcode.TENSOR_SCALAR:
+        case isa.Opcode.TENSOR_SCALAR:
             first = "" if "in1" in operands else f" {numbers[0]}"
             return first + ("" if "in2" in operands else f" {numbers[1]}")
-        case Opcode.TENSOR_SCALAR_REDUCE:
+        case isa.Opcode.TENSOR_SCALAR_REDUCE:
             return "" if "in1" in operands else f" {numbers[0]}"
-        case Opcode.SCALAR_TENSOR_TENSOR | Opcode.SCAN:
+        case isa.Opcode.SCALAR_TENSOR_TENSOR | isa.Opcode.SCAN:
             return "" if "in2" in operands else f" {numbers[0]}"
         case op if op in _FILLED:
             return f" {numbers[0]}"
@@ -115,7 +105,7 @@ def _scalars_text(instruction: Instruction) -> str:
             return ""
 
 
-def instruction_text(stream: InstructionStream, row: int) -> str:
+def instruction_text(stream: isa.InstructionStream, row: int) -> str:
     """One instruction, without its waits."""
     instruction = stream[row]
     operands = instruction.operands
@@ -129,7 +119,7 @@ def instruction_text(stream: InstructionStream, row: int) -> str:
     return f"{queue_name(instruction.queue)} {name}{outs}{arrow}{_scalars_text(instruction)}"
 
 
-def lines(stream: InstructionStream) -> Iterator[str]:
+def lines(stream: isa.InstructionStream) -> Iterator[str]:
     """The whole program: tensors first, then one line an instruction."""
     yield f"kernel {stream.name} on {stream.core.target.name}"
     for tensor in stream.tensors:
@@ -146,6 +136,6 @@ def lines(stream: InstructionStream) -> Iterator[str]:
         yield f"{row:6d}  {instruction_text(stream, row)}{when}"
 
 
-def to_text(stream: InstructionStream) -> str:
+def to_text(stream: isa.InstructionStream) -> str:
     """The program as text."""
     return "\n".join(lines(stream)) + "\n"

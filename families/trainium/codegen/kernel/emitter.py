@@ -14,24 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core
 from tilesmith.families.trainium.codegen.isa.fabric import CoreFabric
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    ACCESS_COLUMNS,
-    DIMENSIONS,
-    ENGINES_OF,
-    INSTRUCTION_COLUMNS,
-    LOCK_PSUM,
-    LOCK_SBUF,
-    NEEDED,
-    OPERANDS,
-    OPERATIONS,
-    REDUCTIONS,
-    InstructionStream,
-    Ints,
-    Opcode,
-    Space,
-)
 from tilesmith.families.trainium.codegen.isa.lines import KernelError, Line, caller, told
 from tilesmith.families.trainium.codegen.isa.memory import Tile
 from tilesmith.families.trainium.codegen.isa.numbers import whole
@@ -53,9 +38,9 @@ Scalar = float | Tile
 WINDOW = 2048
 """Instructions that are interleaved together; a longer stretch is, piece by piece."""
 
-OPERAND_COLUMNS = [INSTRUCTION_COLUMNS.index(name) for name in OPERANDS]
+OPERAND_COLUMNS = [isa.INSTRUCTION_COLUMNS.index(name) for name in isa.OPERANDS]
 
-_OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
+_OPERATION = {name: number for number, name in enumerate(isa.OPERATIONS)}
 
 
 class StreamEmitter(KernelMemory):
@@ -115,8 +100,8 @@ class StreamEmitter(KernelMemory):
         """Let instruction `row` run on one of the engines it may run on."""
         if self._choices[row]:
             columns = list(self._rows[row])
-            columns[INSTRUCTION_COLUMNS.index("queue")] = queue
-            columns[INSTRUCTION_COLUMNS.index("lock")] = lock
+            columns[isa.INSTRUCTION_COLUMNS.index("queue")] = queue
+            columns[isa.INSTRUCTION_COLUMNS.index("lock")] = lock
             self._rows[row] = tuple(columns)
             self._choices[row] = ()
 
@@ -134,7 +119,7 @@ class StreamEmitter(KernelMemory):
     # -- inside -------------------------------------------------------------------------------
     def _emit(
         self,
-        op: Opcode,
+        op: isa.Opcode,
         engine: str,
         *operands: Tile | None,
         function: int = 0,
@@ -150,23 +135,23 @@ class StreamEmitter(KernelMemory):
                 whole(value, f"a number of {op.name.lower()}")
                 for value in (function, function2, accumulate)
             )
-        able = [name for name in str(engine).split("|") if name in ENGINES_OF[op]]
-        if any(tile is not None and tile.space == Space.PSUM for tile in operands):
+        able = [name for name in str(engine).split("|") if name in isa.ENGINES_OF[op]]
+        if any(tile is not None and tile.space == isa.Space.PSUM for tile in operands):
             able = [name for name in able if name != "gpsimd"] or able  # it cannot reach PSUM
         if not able:
             raise KernelError(
                 f"{op.name.lower()} does not run on engine '{engine}'; "
-                f"one of {', '.join(ENGINES_OF[op])} is expected"
+                f"one of {', '.join(isa.ENGINES_OF[op])} is expected"
             )
         ways = [(ENGINES.index(name), self._lock(name, operands)) for name in able]
         queue, lock = ways[0]
         row = (int(op), queue, function, function2, int(accumulate), *slots, lock, 0)
         self._append(row, immediates, tuple(ways) if len(ways) > 1 else ())
 
-    def _check_present(self, op: Opcode, slots: Sequence[int]) -> None:
+    def _check_present(self, op: isa.Opcode, slots: Sequence[int]) -> None:
         """Refuse an instruction that lacks an operand."""
-        for name, slot in zip(OPERANDS, slots, strict=True):
-            if slot < 0 and name in NEEDED.get(op, ("out", "in0")):
+        for name, slot in zip(isa.OPERANDS, slots, strict=True):
+            if slot < 0 and name in isa.NEEDED.get(op, ("out", "in0")):
                 raise KernelError(f"{op.name.lower()} needs a tile as its operand {name}, not None")
 
     def _append(
@@ -185,28 +170,28 @@ class StreamEmitter(KernelMemory):
         """Ports the instruction holds while it issues, of those that two engines share."""
         spaces = {tile.space for tile in operands if tile is not None}
         lock = 0
-        if self.core.exclusive_sbuf and engine in ("vector", "gpsimd") and Space.SBUF in spaces:
-            lock |= LOCK_SBUF
-        if self.core.exclusive_psum and engine in ("vector", "scalar") and Space.PSUM in spaces:
-            lock |= LOCK_PSUM
+        if self.core.exclusive_sbuf and engine in ("vector", "gpsimd") and isa.Space.SBUF in spaces:
+            lock |= isa.LOCK_SBUF
+        if self.core.exclusive_psum and engine in ("vector", "scalar") and isa.Space.PSUM in spaces:
+            lock |= isa.LOCK_PSUM
         return lock
 
-    def draft(self, written: range | None = None) -> InstructionStream:
+    def draft(self, written: range | None = None) -> isa.InstructionStream:
         """The stream as written, or some rows of it, without semaphores and unverified."""
         part = slice(0, self.length) if written is None else slice(written.start, written.stop)
-        rows = np.array(self._rows[part], dtype=np.int64).reshape(-1, len(INSTRUCTION_COLUMNS))
+        rows = np.array(self._rows[part], dtype=np.int64).reshape(-1, len(isa.INSTRUCTION_COLUMNS))
         columns = {
-            name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(INSTRUCTION_COLUMNS)
+            name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(isa.INSTRUCTION_COLUMNS)
         }
         columns["position"] = np.arange(len(rows), dtype=np.int64)
         keys = self._keys
         if written is not None:
             used, place = np.unique(rows[:, OPERAND_COLUMNS], return_inverse=True)
             none = int(len(used) > 0 and used[0] < 0)
-            for name, number in zip(OPERANDS, place.reshape(len(rows), -1).T, strict=True):
+            for name, number in zip(isa.OPERANDS, place.reshape(len(rows), -1).T, strict=True):
                 columns[name] = np.ascontiguousarray(number - none)
             keys = [keys[i] for i in used[none:].tolist()]
-        return InstructionStream(
+        return isa.InstructionStream(
             name=self.name,
             core=self.core,
             tensors=tuple(self._tensors),
@@ -230,7 +215,9 @@ class StreamEmitter(KernelMemory):
             lines.append(known[key])
         return tuple(lines)
 
-    def finish(self, promised: Promised | None = None, schedule: bool = False) -> InstructionStream:
+    def finish(
+        self, promised: Promised | None = None, schedule: bool = False
+    ) -> isa.InstructionStream:
         """Derive semaphores, verify, and fix the grant order.
 
         Args:
@@ -254,17 +241,19 @@ class StreamEmitter(KernelMemory):
         return in_grant_order(stream)
 
 
-def _table(keys: Sequence[Key]) -> dict[str, Ints]:
+def _table(keys: Sequence[Key]) -> dict[str, isa.Ints]:
     """Accesses as columns."""
     flat = [(*key[:6], *key[6], *key[7]) for key in keys]
-    table = np.array(flat, dtype=np.int64).reshape(-1, len(ACCESS_COLUMNS) + 1 + 2 * DIMENSIONS)
-    first = len(ACCESS_COLUMNS) + 1
+    table = np.array(flat, dtype=np.int64).reshape(
+        -1, len(isa.ACCESS_COLUMNS) + 1 + 2 * isa.DIMENSIONS
+    )
+    first = len(isa.ACCESS_COLUMNS) + 1
     columns = {
         name: np.ascontiguousarray(table[:, i])
-        for i, name in enumerate((*ACCESS_COLUMNS, "allocation"))
+        for i, name in enumerate((*isa.ACCESS_COLUMNS, "allocation"))
     }
-    columns["count"] = np.ascontiguousarray(table[:, first : first + DIMENSIONS])
-    columns["stride"] = np.ascontiguousarray(table[:, first + DIMENSIONS :])
+    columns["count"] = np.ascontiguousarray(table[:, first : first + isa.DIMENSIONS])
+    columns["stride"] = np.ascontiguousarray(table[:, first + isa.DIMENSIONS :])
     return columns
 
 
@@ -279,7 +268,7 @@ def operation(name: str) -> int:
 
 
 def reduction(name: str) -> int:
-    return number_of({known: _OPERATION[known] for known in REDUCTIONS}, name, "reduction")
+    return number_of({known: _OPERATION[known] for known in isa.REDUCTIONS}, name, "reduction")
 
 
 def tile_or_none(value: Scalar) -> Tile | None:

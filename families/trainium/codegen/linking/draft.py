@@ -13,24 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.core import (
     COLLECTIVE_QUEUE,
     DMA_QUEUES,
     FIRST_DMA_QUEUE,
     Core,
-)
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    DTYPE_BYTES,
-    DTYPES,
-    INSTRUCTION_COLUMNS,
-    OPERANDS,
-    Allocation,
-    Floats,
-    HbmTensor,
-    InstructionStream,
-    Ints,
-    Opcode,
-    Space,
 )
 from tilesmith.search_space.expressions.dtypes import size_of
 
@@ -64,7 +52,7 @@ class KernelDraft:
     """
 
     name: str
-    stream: InstructionStream
+    stream: isa.InstructionStream
     places: tuple[Range | None, ...]
 
 
@@ -81,33 +69,33 @@ class Draft:
 
     name: str
     core: Core
-    tensors: list[HbmTensor]
+    tensors: list[isa.HbmTensor]
     ranges: list[Range]
-    allocations: list[Allocation]
-    rows: dict[str, Ints]
-    immediates: Floats
-    accesses: dict[str, Ints]
-    owners: Ints
+    allocations: list[isa.Allocation]
+    rows: dict[str, isa.Ints]
+    immediates: isa.Floats
+    accesses: dict[str, isa.Ints]
+    owners: isa.Ints
     parts: tuple[str, ...]
     groups: tuple[tuple[int, ...], ...] = ()
 
-    def drop(self, gone: Ints) -> None:
+    def drop(self, gone: isa.Ints) -> None:
         """Remove rows."""
         counts = np.ones(len(self.owners), dtype=np.int64)
         counts[gone] = 0
         self.repeat(counts)
 
-    def repeat(self, counts: Ints) -> Ints:
+    def repeat(self, counts: isa.Ints) -> isa.Ints:
         """Each row as often as `counts` says (0: not at all); the first new number of each."""
         picks = np.repeat(np.arange(len(self.owners)), counts)
         self.rows = {name: column[picks] for name, column in self.rows.items()}
         self.immediates, self.owners = self.immediates[picks], self.owners[picks]
-        firsts: Ints = np.cumsum(counts) - counts
+        firsts: isa.Ints = np.cumsum(counts) - counts
         return firsts
 
     def add_accesses(
         self, added: Sequence[tuple[int, Sequence[tuple[int, int]], int, int]]
-    ) -> Ints:
+    ) -> isa.Ints:
         """Rewritten copies of accesses: (which, free dims, byte offset, allocation) each."""
         table = self.accesses
         which = np.array([entry[0] for entry in added], dtype=np.int64)
@@ -125,12 +113,12 @@ class Draft:
 
     def users(self) -> dict[int, list[tuple[int, str]]]:
         """(row, operand) pairs of each allocation."""
-        index = np.stack([self.rows[operand] for operand in OPERANDS])
+        index = np.stack([self.rows[operand] for operand in isa.OPERANDS])
         operands, rows = np.nonzero(index >= 0)
         tiles = self.accesses["allocation"][index[operands, rows]]
         order = np.argsort(tiles, kind="stable")
         order = order[np.searchsorted(tiles[order], 0) :]
-        names = [OPERANDS[number] for number in operands[order].tolist()]
+        names = [isa.OPERANDS[number] for number in operands[order].tolist()]
         pairs = list(zip(rows[order].tolist(), names, strict=True))
         known, firsts = np.unique(tiles[order], return_index=True)
         stops = [*firsts[1:].tolist(), len(pairs)][: len(known)]  # a draft may have no tiles
@@ -140,24 +128,24 @@ class Draft:
     def transfers(self) -> dict[int, tuple[list[int], list[int]]]:
         """Rows that store to, and rows that load from, each HBM tensor that none gathers from."""
         rows_of: dict[int, tuple[list[int], list[int]]] = {}
-        for op, operand, side in ((Opcode.STORE, "out", 0), (Opcode.LOAD, "in0", 1)):
+        for op, operand, side in ((isa.Opcode.STORE, "out", 0), (isa.Opcode.LOAD, "in0", 1)):
             rows = np.flatnonzero(self.rows["op"] == op)
             tensors = self.accesses["tensor"][self.rows[operand][rows]]
             for row, tensor in zip(rows.tolist(), tensors.tolist(), strict=True):
                 rows_of.setdefault(tensor, ([], []))[side].append(row)
-        gathered = self.rows["in0"][self.rows["op"] == Opcode.GATHER]
-        between = self.rows["op"] == Opcode.COLLECTIVE  # those go from HBM to HBM
+        gathered = self.rows["in0"][self.rows["op"] == isa.Opcode.GATHER]
+        between = self.rows["op"] == isa.Opcode.COLLECTIVE  # those go from HBM to HBM
         fixed = [gathered, self.rows["in0"][between], self.rows["out"][between]]
         named = np.concatenate(fixed)
         for tensor in np.unique(self.accesses["tensor"][named[named >= 0]]).tolist():
             rows_of.pop(tensor, None)
         return rows_of
 
-    def stream(self) -> InstructionStream:
+    def stream(self) -> isa.InstructionStream:
         """The draft as a stream without semaphores."""
-        rows = {name: np.ascontiguousarray(self.rows[name]) for name in INSTRUCTION_COLUMNS}
+        rows = {name: np.ascontiguousarray(self.rows[name]) for name in isa.INSTRUCTION_COLUMNS}
         rows["position"] = np.arange(len(self.owners), dtype=np.int64)
-        return InstructionStream(
+        return isa.InstructionStream(
             name=self.name,
             core=self.core,
             tensors=tuple(self.tensors),
@@ -174,12 +162,12 @@ class Draft:
 def concatenate(name: str, parts: Sequence[KernelDraft], core: Core) -> Draft:
     """All parts, one after the other, on common tensors."""
     ranges = _merged(parts)
-    rows: dict[str, list[Ints]] = {column: [] for column in INSTRUCTION_COLUMNS}
-    tables: dict[str, list[Ints]] = {}
-    allocations: list[Allocation] = []
+    rows: dict[str, list[isa.Ints]] = {column: [] for column in isa.INSTRUCTION_COLUMNS}
+    tables: dict[str, list[isa.Ints]] = {}
+    allocations: list[isa.Allocation] = []
     named: dict[int, tuple[str, str]] = {}
     roles: dict[int, str] = {}
-    immediates: list[Floats] = []
+    immediates: list[isa.Floats] = []
     groups = tuple(dict.fromkeys(group for part in parts for group in part.stream.groups))
     base = 0
     for number, part in enumerate(parts):
@@ -191,9 +179,9 @@ def concatenate(name: str, parts: Sequence[KernelDraft], core: Core) -> Draft:
         mine = table["allocation"] >= 0
         table["allocation"][mine] += len(allocations)
         allocations += stream.allocations
-        for column in INSTRUCTION_COLUMNS:
+        for column in isa.INSTRUCTION_COLUMNS:
             values = stream.rows[column][order]
-            if column in OPERANDS:
+            if column in isa.OPERANDS:
                 values[values >= 0] += base
             elif column == "function2" and stream.groups:
                 values = _groups(stream, order, values, groups)
@@ -246,9 +234,9 @@ def homes(part: KernelDraft, ranges: Sequence[Range]) -> dict[int, int]:
 
 
 def _move_tensors(
-    table: dict[str, Ints], part: KernelDraft, homes: dict[int, int], ranges: list[Range]
+    table: dict[str, isa.Ints], part: KernelDraft, homes: dict[int, int], ranges: list[Range]
 ) -> None:
-    for row in np.flatnonzero(table["space"] == Space.HBM):
+    for row in np.flatnonzero(table["space"] == isa.Space.HBM):
         local = int(table["tensor"][row])
         place = part.places[local]
         assert place is not None, f"'{part.stream.tensors[local].name}' is touched but has no place"
@@ -257,16 +245,19 @@ def _move_tensors(
 
 
 def _groups(
-    stream: InstructionStream, order: Ints, values: Ints, groups: tuple[tuple[int, ...], ...]
-) -> Ints:
+    stream: isa.InstructionStream,
+    order: isa.Ints,
+    values: isa.Ints,
+    groups: tuple[tuple[int, ...], ...],
+) -> isa.Ints:
     """`function2` of a part's rows, with the groups of collectives as the whole numbers them."""
     places = np.array([groups.index(group) for group in stream.groups], dtype=np.int64)
-    between = stream.rows["op"][order] == Opcode.COLLECTIVE
-    numbers: Ints = np.where(between, places[np.where(between, values, 0)], values)
+    between = stream.rows["op"][order] == isa.Opcode.COLLECTIVE
+    numbers: isa.Ints = np.where(between, places[np.where(between, values, 0)], values)
     return numbers
 
 
-def _queues(queue: Ints, number: int) -> Ints:
+def _queues(queue: isa.Ints, number: int) -> isa.Ints:
     """DMA queues of a part: a set of their own, in the order of first use."""
     width = DMA_QUEUES // QUEUE_SETS
     first = FIRST_DMA_QUEUE + number % QUEUE_SETS * width
@@ -276,15 +267,15 @@ def _queues(queue: Ints, number: int) -> Ints:
     return np.where(queue < 0, -1 - queue, queue)
 
 
-def _tensor(place: Range, name: str, dtype: str, role: str) -> HbmTensor:
-    return HbmTensor(name, (place.nbytes // size_of(dtype),), dtype, role)
+def _tensor(place: Range, name: str, dtype: str, role: str) -> isa.HbmTensor:
+    return isa.HbmTensor(name, (place.nbytes // size_of(dtype),), dtype, role)
 
 
 def element_bytes(draft: Draft, access: int) -> int:
     """Bytes of an element of an access."""
-    return int(DTYPE_BYTES[draft.accesses["dtype"][access]])
+    return int(isa.DTYPE_BYTES[draft.accesses["dtype"][access]])
 
 
 def dtype_of(draft: Draft, access: int) -> str:
     """Name of an access's element type."""
-    return DTYPES[int(draft.accesses["dtype"][access])]
+    return isa.DTYPES[int(draft.accesses["dtype"][access])]

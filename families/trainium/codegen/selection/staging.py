@@ -17,14 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    DTYPE_BYTES,
-    HbmTensor,
-    InstructionStream,
-    Ints,
-    Opcode,
-    Space,
-)
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.workloads.workload import Workload
 
@@ -46,7 +39,7 @@ class Staged:
             strides of each block in it, in the order they lie in the staged one.
     """
 
-    stream: InstructionStream
+    stream: isa.InstructionStream
     blocks: Mapping[str, tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]]
 
     def arrange(self, constants: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -73,13 +66,13 @@ def constants_of(program: Program, workload: Workload) -> frozenset[str]:
     return frozenset((*prepared, *workload.constants))
 
 
-def stage(stream: InstructionStream, constants: Collection[str]) -> Staged:
+def stage(stream: isa.InstructionStream, constants: Collection[str]) -> Staged:
     """The same kernel with the tensors `constants` staged, as far as that is worth it."""
     table = {name: column.copy() for name, column in stream.accesses.items()}
     tensors, blocks = list(stream.tensors), {}
-    loads = np.unique(stream.rows["in0"][stream.rows["op"] == Opcode.LOAD])
+    loads = np.unique(stream.rows["in0"][stream.rows["op"] == isa.Opcode.LOAD])
     for number, tensor in enumerate(stream.tensors):
-        mine = loads[(table["space"][loads] == Space.HBM) & (table["tensor"][loads] == number)]
+        mine = loads[(table["space"][loads] == isa.Space.HBM) & (table["tensor"][loads] == number)]
         if tensor.name not in constants or not len(mine) or _is_long(table, mine):
             continue
         taken = [_block(table, int(access)) for access in mine]
@@ -89,18 +82,18 @@ def stage(stream: InstructionStream, constants: Collection[str]) -> Staged:
             if block not in order:
                 order[block] = size
                 size += math.prod(block[1])
-        nbytes = size * int(DTYPE_BYTES[table["dtype"][mine[0]]])
+        nbytes = size * int(isa.DTYPE_BYTES[table["dtype"][mine[0]]])
         if size > GROWTH * tensor.elements and nbytes > SMALL:
             continue
         for access, block in zip(mine.tolist(), taken, strict=True):
-            table["offset"][access] = order[block] * int(DTYPE_BYTES[table["dtype"][access]])
+            table["offset"][access] = order[block] * int(isa.DTYPE_BYTES[table["dtype"][access]])
             table["stride"][access] = _dense(block[1])
-        tensors[number] = HbmTensor(tensor.name + SUFFIX, (size,), tensor.dtype, tensor.role)
+        tensors[number] = isa.HbmTensor(tensor.name + SUFFIX, (size,), tensor.dtype, tensor.role)
         blocks[tensor.name] = tuple(order)
     return Staged(replace(stream, tensors=tuple(tensors), accesses=table), blocks)
 
 
-def _is_long(table: Mapping[str, Ints], accesses: Ints) -> bool:
+def _is_long(table: Mapping[str, isa.Ints], accesses: isa.Ints) -> bool:
     """Whether each of the accesses brings one contiguous run to a partition already."""
     return all(
         table["stride"][access].tolist()[1:] == _dense(tuple(table["count"][access].tolist()))[1:]
@@ -108,9 +101,11 @@ def _is_long(table: Mapping[str, Ints], accesses: Ints) -> bool:
     )
 
 
-def _block(table: Mapping[str, Ints], access: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def _block(
+    table: Mapping[str, isa.Ints], access: int
+) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Element offset, counts and strides of an access."""
-    size = int(DTYPE_BYTES[table["dtype"][access]])
+    size = int(isa.DTYPE_BYTES[table["dtype"][access]])
     counts, strides = table["count"][access], table["stride"][access]
     return int(table["offset"][access]) // size, tuple(counts.tolist()), tuple(strides.tolist())
 

@@ -13,13 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    ACTIVATIONS,
-    GATHER_PARTITIONS,
-    OPERATIONS,
-    QUARTER,
-    REDUCTIONS,
-)
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 
 Array = NDArray[Any]
 
@@ -77,8 +71,8 @@ REDUCERS: dict[str, Callable[..., Array]] = {
     "multiply": np.prod,
 }
 
-assert set(FUNCTIONS) == set(ACTIVATIONS) and set(BINARY) == set(OPERATIONS)
-assert set(REDUCERS) == set(REDUCTIONS)
+assert set(FUNCTIONS) == set(isa.ACTIVATIONS) and set(BINARY) == set(isa.OPERATIONS)
+assert set(REDUCERS) == set(isa.REDUCTIONS)
 
 
 def affine(shape: tuple[int, ...], base: int, channel: int, step: int) -> Array:
@@ -135,11 +129,11 @@ def match_replace8(a: Array, values: Array, fill: float) -> Array:
 
 def local_gather(a: Array, index: Array, count: int) -> Array:
     """`count` elements of each row; 16 rows share their indices."""
-    groups = index.astype(np.int64).reshape(-1, GATHER_PARTITIONS, index.shape[1])
+    groups = index.astype(np.int64).reshape(-1, isa.GATHER_PARTITIONS, index.shape[1])
     flat = groups.transpose(0, 2, 1).reshape(len(groups), -1)[:, :count]
-    return np.take_along_axis(a, np.repeat(flat, GATHER_PARTITIONS, axis=0), axis=1)
+    return np.take_along_axis(a, np.repeat(flat, isa.GATHER_PARTITIONS, axis=0), axis=1)
 
 
 def shuffle(a: Array, mask: Sequence[int]) -> Array:
     """Partitions of each quarter as `mask` picks them."""
-    return a.reshape(-1, QUARTER, a.shape[1])[:, list(mask)].reshape(a.shape)
+    return a.reshape(-1, isa.QUARTER, a.shape[1])[:, list(mask)].reshape(a.shape)

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    AccessPattern,
-    HbmTensor,
-    Instruction,
-    InstructionStream,
-    Opcode,
-    Space,
-)
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile
 from tilesmith.families.trainium.simulator.execution.functional import FunctionalCore
 from tilesmith.search_space.expressions.dtypes import size_of, to_numpy
@@ -35,16 +28,16 @@ class Replay:
         hbm: the bytes of each tensor, in the stream's order; not changed.
     """
 
-    def __init__(self, stream: InstructionStream, hbm: Sequence[Array]) -> None:
+    def __init__(self, stream: isa.InstructionStream, hbm: Sequence[Array]) -> None:
         self.stream = stream
         self.machine = FunctionalCore(stream, [np.array(part) for part in hbm])
         self.authors: list[Array] | None = None
         self._before: tuple[list[Array], list[Array]] | None = None
 
     # -- running ------------------------------------------------------------------------------
-    def step(self, instruction: Instruction) -> None:
+    def step(self, instruction: isa.Instruction) -> None:
         """Execute one instruction."""
-        if instruction.op == Opcode.COLLECTIVE:
+        if instruction.op == isa.Opcode.COLLECTIVE:
             return
         with np.errstate(all="ignore"):
             getattr(self.machine, instruction.op.name.lower())(instruction)
@@ -65,7 +58,7 @@ class Replay:
             [np.array(part) for part in self.machine.chip.values()],
         )
 
-    def again(self, rows: Iterable[Instruction]) -> None:
+    def again(self, rows: Iterable[isa.Instruction]) -> None:
         """Run instructions from what was kept."""
         assert self._before is not None, "keep() comes first"
         for memory, before in zip(self.machine.hbm, self._before[0], strict=True):
@@ -76,12 +69,12 @@ class Replay:
             self.step(row)
 
     # -- looking ------------------------------------------------------------------------------
-    def bytes_of(self, access: AccessPattern) -> Array:
+    def bytes_of(self, access: isa.AccessPattern) -> Array:
         """Who wrote each byte of an access, (partitions, free..., bytes of an element)."""
         assert self.authors is not None, "sign() comes first"
         size = size_of(access.dtype)
         free = [(count, stride * size) for count, stride in access.dims[1:]]
-        if access.space == Space.HBM:
+        if access.space == isa.Space.HBM:
             memory, first = self.authors[access.tensor], access.offset
             pitch = access.dims[0][1] * size
         else:
@@ -133,7 +126,7 @@ class Replay:
         return -1, row * pitch + stands.offset + offset * size
 
 
-def tensor_arrays(tensors: Sequence[HbmTensor], hbm: Sequence[Array]) -> Mapping[str, Array]:
+def tensor_arrays(tensors: Sequence[isa.HbmTensor], hbm: Sequence[Array]) -> Mapping[str, Array]:
     """What tensors in HBM hold, by name."""
     return {
         tensor.name: np.array(part).view(to_numpy(tensor.dtype)).reshape(tensor.shape)

@@ -24,14 +24,8 @@ from tilesmith.families.kit.simulation.traces import (
     cut_notice,
     write_trace_of,
 )
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE, queue_name
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    OPERANDS,
-    Floats,
-    InstructionStream,
-    Opcode,
-    Space,
-)
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
 from tilesmith.families.trainium.simulator.timelines.timeline import Timeline
 
@@ -72,19 +66,19 @@ def _events(played: Timeline, shown: int) -> Iterator[dict[str, Any]]:
     yield from _bandwidth(played, shown)
 
 
-def _track(stream: InstructionStream, queue: int) -> str:
+def _track(stream: isa.InstructionStream, queue: int) -> str:
     """An engine's name; a DMA queue's with the tensor it serves."""
     name = queue_name(queue)
     if not name.startswith("dma"):
         return name
     row = int(np.flatnonzero(stream.rows["queue"] == queue)[0])
-    load = stream.rows["op"][row] != Opcode.STORE
+    load = stream.rows["op"][row] != isa.Opcode.STORE
     access = int(stream.rows["in0" if load else "out"][row])
     tensor = stream.tensors[int(stream.accesses["tensor"][access])].name
     return f"{name} ({'load' if load else 'store'} {tensor})"
 
 
-def slices(played: Timeline) -> tuple[Floats, Floats]:
+def slices(played: Timeline) -> tuple[isa.Floats, isa.Floats]:
     """When the slice of each row begins and ends (ns), so that those of a track do not overlap."""
     queue = played.stream.rows["queue"]
     begin, end = played.start.copy(), played.end.copy()
@@ -98,10 +92,10 @@ def slices(played: Timeline) -> tuple[Floats, Floats]:
 
 
 def _instruction(
-    played: Timeline, row: int, begin: Floats, end: Floats
+    played: Timeline, row: int, begin: isa.Floats, end: isa.Floats
 ) -> Iterator[dict[str, Any]]:
     stream = played.stream
-    queue, op = int(stream.rows["queue"][row]), Opcode(int(stream.rows["op"][row]))
+    queue, op = int(stream.rows["queue"][row]), isa.Opcode(int(stream.rows["op"][row]))
     start, stop = float(begin[row]) / 1e3, float(end[row]) / 1e3
     shown = {"row": row, "text": instruction_text(stream, row)}
     yield {
@@ -119,7 +113,7 @@ def _instruction(
         yield {"ph": "f", "bp": "e", "tid": queue, "ts": start, **common}
 
 
-def live_bytes(played: Timeline, shown: int, space: Space) -> tuple[Any, Any]:
+def live_bytes(played: Timeline, shown: int, space: isa.Space) -> tuple[Any, Any]:
     """(times in ns, bytes in use in one partition) at every change, from tiles' first and last
     use.
     """
@@ -127,7 +121,7 @@ def live_bytes(played: Timeline, shown: int, space: Space) -> tuple[Any, Any]:
     count = len(stream.allocations)
     first, last = np.full(count, np.inf), np.full(count, -np.inf)
     owner = stream.accesses["allocation"]
-    for operand in OPERANDS:
+    for operand in isa.OPERANDS:
         index = stream.rows[operand][:shown]
         rows = np.flatnonzero(index >= 0)
         tiles = owner[index[rows]]
@@ -145,7 +139,7 @@ def live_bytes(played: Timeline, shown: int, space: Space) -> tuple[Any, Any]:
 
 
 def _occupancy(played: Timeline, shown: int) -> Iterator[dict[str, Any]]:
-    for space, name in ((Space.SBUF, "SBUF"), (Space.PSUM, "PSUM")):
+    for space, name in ((isa.Space.SBUF, "SBUF"), (isa.Space.PSUM, "PSUM")):
         times, sizes = live_bytes(played, shown, space)
         for time, size in zip(times.tolist(), sizes.tolist(), strict=True):
             yield _counter(f"{name} KiB a partition", time, size / 1024)

@@ -10,18 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.chip import SXM_KINDS, Chip
-from tilesmith.families.lpu.codegen.dataflow import (
-    Chain,
-    Dataflow,
-    Gather,
-    Ints,
-    Product,
-    Read,
-    Rows,
-    VectorTensor,
-    Write,
-)
 from tilesmith.families.lpu.codegen.scheduling.resources.calendars import BusyIntervals, Streams
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import read_parts
 from tilesmith.families.lpu.codegen.scheduling.resources.memory import ChipMemory, Words
@@ -47,7 +37,7 @@ class _Layout:
         loaded: constants that are loaded into MXM: a few cycles at a time, of many slices at once.
     """
 
-    tensor: VectorTensor
+    tensor: dataflow.VectorTensor
     block: int
     stripes: int
     multiplied: bool
@@ -98,11 +88,11 @@ class Board:
     homes: dict[tuple[str, int, bool], list[Homes]] = field(default_factory=dict)
     homes_held: list[int] = field(default_factory=lambda: [0, 0])
     sides: dict[Block, bool] = field(default_factory=dict)
-    ready: dict[str, Ints] = field(default_factory=dict)
-    read_until: dict[str, Ints] = field(default_factory=dict)
+    ready: dict[str, dataflow.Ints] = field(default_factory=dict)
+    read_until: dict[str, dataflow.Ints] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, flow: Dataflow, chip: Chip) -> "Board":
+    def of(cls, flow: dataflow.Dataflow, chip: Chip) -> "Board":
         """An empty board for a program.
 
         Raises:
@@ -152,7 +142,7 @@ class Board:
         return (wanted,)
 
 
-def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, _Layout]:
+def layouts_of(flow: dataflow.Dataflow, chip: Chip) -> dict[str, _Layout]:
     """How every tensor of a program is cut."""
     weights, moving, sums, indices, tables, others, written = _uses(flow)
     homes = dict.fromkeys(_kept_twice(flow, chip, moving - weights - indices - tables - written), 2)
@@ -183,7 +173,7 @@ def layouts_of(flow: Dataflow, chip: Chip) -> dict[str, _Layout]:
     return layouts
 
 
-def _kept_twice(flow: Dataflow, chip: Chip, moving: set[str]) -> set[str]:
+def _kept_twice(flow: dataflow.Dataflow, chip: Chip, moving: set[str]) -> set[str]:
     """Inputs and constants that flow past weights are kept in both hemispheres, so that MXM's
     planes on both sides have the same rows at once; where MEM has the room."""
     words = {name: tensor.rows * tensor.bytes_an_element for name, tensor in flow.tensors.items()}
@@ -193,7 +183,7 @@ def _kept_twice(flow: Dataflow, chip: Chip, moving: set[str]) -> set[str]:
     return moving if taken <= TWICE_SHARE * chip.slices * 2 * chip.bank_words else set()
 
 
-def _read_often(flow: Dataflow, chip: Chip) -> set[str]:
+def _read_often(flow: dataflow.Dataflow, chip: Chip) -> set[str]:
     """Temporaries of bytes whose rows several chains read are kept in several homes, so that these
     chains do not wait for each other's ports; where they are few beside what is resident."""
     resident = sum(
@@ -205,7 +195,7 @@ def _read_often(flow: Dataflow, chip: Chip) -> set[str]:
     reads: dict[str, int] = defaultdict(int)
     for chain in flow.chains:
         for step in chain.steps:
-            for name, rows, _ in read_parts(step) if isinstance(step, Read) else ():
+            for name, rows, _ in read_parts(step) if isinstance(step, dataflow.Read) else ():
                 reads[name] += len(rows)
     temporaries = (flow.tensors[name] for name in reads if flow.tensors[name].role == "temporary")
     return {
@@ -233,7 +223,7 @@ LEAST_ROWS, SLICES_A_TENSOR, MOST_CUTS = 32, 8, 4
 """Temporaries are cut into blocks of so many rows at least, on so many slices at most."""
 
 
-def cut_for_chasing(tensor: VectorTensor, stripes: int) -> int:
+def cut_for_chasing(tensor: dataflow.VectorTensor, stripes: int) -> int:
     """Rows a block of a tensor that says nothing of it: a bank is not read while it is written, so
     that who reads a temporary follows its writer by one block."""
     if tensor.role != "temporary" or stripes > 1:
@@ -242,7 +232,7 @@ def cut_for_chasing(tensor: VectorTensor, stripes: int) -> int:
     return min(tensor.rows, max(LEAST_ROWS, -(-tensor.rows // cuts)))
 
 
-def _uses(flow: Dataflow) -> tuple[set[str], ...]:
+def _uses(flow: dataflow.Dataflow) -> tuple[set[str], ...]:
     """Names of tensors: weights, what moves past them, added sums, row numbers, tables, what is
     used otherwise, what is written."""
     weights, past, sums, indices, tables, others, written = (set[str]() for _ in range(7))
@@ -250,15 +240,15 @@ def _uses(flow: Dataflow) -> tuple[set[str], ...]:
         readers: dict[int, set[str]] = defaultdict(set)
         for step in chain.steps:
             match step:
-                case Product(moving=moving, weights=rows, add=add):
+                case dataflow.Product(moving=moving, weights=rows, add=add):
                     weights.add(rows.tensor)
                     readers[moving.step].add("moving")
                     if add is not None:
                         readers[add.step].add("add")
-                case Gather(table=table, index=index):
+                case dataflow.Gather(table=table, index=index):
                     tables.add(table)
                     readers[index.step].add("index")
-                case Write(rows=rows):
+                case dataflow.Write(rows=rows):
                     written.add(rows.tensor)
                 case _:
                     from_steps = getattr(step, "inputs", ()) or (getattr(step, "value", None),)
@@ -266,7 +256,7 @@ def _uses(flow: Dataflow) -> tuple[set[str], ...]:
                         if value is not None:
                             readers[value.step].add("other")
         for number, step in enumerate(chain.steps):
-            if isinstance(step, Read):
+            if isinstance(step, dataflow.Read):
                 ways = readers[number]
                 if "moving" in ways:
                     past.add(step.rows.tensor)
@@ -279,9 +269,11 @@ def _uses(flow: Dataflow) -> tuple[set[str], ...]:
     return weights, past, sums, indices, tables, others, written
 
 
-def _touched(flow: Dataflow, names: set[str]) -> dict[str, list[tuple[Ints, bool]]]:
+def _touched(
+    flow: dataflow.Dataflow, names: set[str]
+) -> dict[str, list[tuple[dataflow.Ints, bool]]]:
     """The rows that chains touch of some tensors, and whether they write them (`accessed`)."""
-    touched: dict[str, list[tuple[Ints, bool]]] = {name: [] for name in names}
+    touched: dict[str, list[tuple[dataflow.Ints, bool]]] = {name: [] for name in names}
     for chain in flow.chains if names else ():
         for tensor, rows, write in accessed(chain):
             if tensor in touched:
@@ -289,7 +281,7 @@ def _touched(flow: Dataflow, names: set[str]) -> dict[str, list[tuple[Ints, bool
     return touched
 
 
-def _shared_blocks(touched: Iterable[tuple[Ints, bool]], block: int) -> bool:
+def _shared_blocks(touched: Iterable[tuple[dataflow.Ints, bool]], block: int) -> bool:
     """Whether a tensor is read as weights alone, and written by chains that each stay in one block
     but share it: blocks of both hemispheres keep more such chains apart than those of one."""
     writers: dict[int, int] = defaultdict(int)
@@ -300,27 +292,27 @@ def _shared_blocks(touched: Iterable[tuple[Ints, bool]], block: int) -> bool:
     return max(writers.values(), default=0) > 1
 
 
-def _written(flow: Dataflow) -> set[str]:
-    return {s.rows.tensor for c in flow.chains for s in c.steps if isinstance(s, Write)}
+def _written(flow: dataflow.Dataflow) -> set[str]:
+    return {s.rows.tensor for c in flow.chains for s in c.steps if isinstance(s, dataflow.Write)}
 
 
-def accessed(chain: Chain) -> list[tuple[str, Ints, bool]]:
+def accessed(chain: dataflow.Chain) -> list[tuple[str, dataflow.Ints, bool]]:
     """(tensor, rows, written) of all that a chain touches at its own pace: not its weights."""
     accesses = []
     for step in chain.steps:
         match step:
-            case Read():
+            case dataflow.Read():
                 accesses += [(tensor, rows, False) for tensor, rows, _ in read_parts(step)]
-            case Write(rows=rows):
+            case dataflow.Write(rows=rows):
                 accesses.append((rows.tensor, rows.numbers, True))
-            case Gather(table=table, first=first, rows=count):
-                accesses.append((table, Rows.of(table, first, (count, 1)).numbers, False))
+            case dataflow.Gather(table=table, first=first, rows=count):
+                accesses.append((table, dataflow.Rows.of(table, first, (count, 1)).numbers, False))
             case _:
                 pass
     return accesses
 
 
-def _partners(flow: Dataflow, layouts: dict[str, _Layout]) -> dict[Block, set[Block]]:
+def _partners(flow: dataflow.Dataflow, layouts: dict[str, _Layout]) -> dict[Block, set[Block]]:
     """Blocks that one chain reads or writes at once: they want slices of their own."""
     partners: dict[Block, set[Block]] = defaultdict(set)
     for chain in flow.chains:

@@ -4,37 +4,26 @@ from collections import defaultdict
 
 import numpy as np
 
-from tilesmith.families.lpu.codegen.dataflow import (
-    Chain,
-    Dataflow,
-    Gather,
-    Ints,
-    Product,
-    Read,
-    Receive,
-    Rows,
-    VectorTensor,
-    Write,
-)
+from tilesmith.families.lpu.codegen import dataflow
 
 
-def reads_of(chain: Chain) -> list[tuple[str, Ints]]:
+def reads_of(chain: dataflow.Chain) -> list[tuple[str, dataflow.Ints]]:
     """All rows a chain reads: operands, weights, tables."""
     reads = []
     for step in chain.steps:
         match step:
-            case Read():
+            case dataflow.Read():
                 reads += [(tensor, rows) for tensor, rows, _ in read_parts(step)]
-            case Product(weights=rows):
+            case dataflow.Product(weights=rows):
                 reads.append((rows.tensor, rows.numbers))
-            case Gather(table=table, rows=count, first=first):
-                reads.append((table, Rows.of(table, first, (count, 1)).numbers))
+            case dataflow.Gather(table=table, rows=count, first=first):
+                reads.append((table, dataflow.Rows.of(table, first, (count, 1)).numbers))
             case _:
                 pass
     return reads
 
 
-def read_parts(step: Read) -> list[tuple[str, Ints, Ints | None]]:
+def read_parts(step: dataflow.Read) -> list[tuple[str, dataflow.Ints, dataflow.Ints | None]]:
     """(tensor, rows, vectors) that a read takes from its tensor and from its frame; vectors None:
     all of them."""
     numbers = step.rows.numbers
@@ -45,12 +34,12 @@ def read_parts(step: Read) -> list[tuple[str, Ints, Ints | None]]:
     return [framed] if not len(inside) else [(step.rows.tensor, numbers[inside], inside), framed]
 
 
-def writes_of(chain: Chain) -> list[tuple[str, Ints]]:
+def writes_of(chain: dataflow.Chain) -> list[tuple[str, dataflow.Ints]]:
     """All rows a chain writes."""
-    return [(s.rows.tensor, s.rows.numbers) for s in chain.steps if isinstance(s, Write)]
+    return [(s.rows.tensor, s.rows.numbers) for s in chain.steps if isinstance(s, dataflow.Write)]
 
 
-def groups_of(tensor: VectorTensor, rows: Ints) -> Ints:
+def groups_of(tensor: dataflow.VectorTensor, rows: dataflow.Ints) -> dataflow.Ints:
     """Rows with those that turned chains take in their place on other chips."""
     if tensor.parts == 1:
         return rows
@@ -58,13 +47,13 @@ def groups_of(tensor: VectorTensor, rows: Ints) -> Ints:
     return np.asarray((firsts[:, None] + np.arange(tensor.parts)).reshape(-1))
 
 
-def predecessors(flow: Dataflow) -> list[list[int]]:
+def predecessors(flow: dataflow.Dataflow) -> list[list[int]]:
     """For every chain the earlier ones whose rows it reads, overwrites, or reads no more, and those
     whose likes send it what it receives."""
     numbers = {chain.name: number for number, chain in enumerate(flow.chains)}
     written = {tensor for chain in flow.chains for tensor, _ in writes_of(chain)}
     writer = {name: np.full(flow.tensors[name].rows, -1, np.int64) for name in written}
-    readers: dict[str, list[tuple[int, Ints]]] = defaultdict(list)
+    readers: dict[str, list[tuple[int, dataflow.Ints]]] = defaultdict(list)
     predecessors: list[list[int]] = []
     for number, chain in enumerate(flow.chains):
         before: set[int] = set()
@@ -81,21 +70,21 @@ def predecessors(flow: Dataflow) -> list[list[int]]:
         for tensor, rows in reads_of(chain):
             if tensor in writer:
                 readers[tensor].append((number, rows))
-        senders = (s.sender for s in chain.steps if isinstance(s, Receive) and s.sender)
+        senders = (s.sender for s in chain.steps if isinstance(s, dataflow.Receive) and s.sender)
         before.update(map(numbers.__getitem__, senders))
         before -= {-1, number}
         predecessors.append(sorted(before))
     return predecessors
 
 
-def _distinct(numbers: Ints) -> list[int]:
+def _distinct(numbers: dataflow.Ints) -> list[int]:
     first = int(numbers[0])
     return [first] if (numbers == first).all() else np.unique(numbers).tolist()
 
 
 def _overwritten(
-    readers: list[tuple[int, Ints]], rows: Ints, before: set[int], size: int
-) -> list[tuple[int, Ints]]:
+    readers: list[tuple[int, dataflow.Ints]], rows: dataflow.Ints, before: set[int], size: int
+) -> list[tuple[int, dataflow.Ints]]:
     """Add those who read overwritten rows to `before`; gives those with rows left."""
     gone = np.zeros(size, bool)
     gone[rows] = True
@@ -109,7 +98,7 @@ def _overwritten(
     return kept
 
 
-def heights(flow: Dataflow, before: list[list[int]], durations: list[int]) -> list[int]:
+def heights(flow: dataflow.Dataflow, before: list[list[int]], durations: list[int]) -> list[int]:
     """Cycles from each chain's start to the end of the last that follows from it: a chain may chase
     the one before it, so that only the longest duration on the way counts whole."""
     fill = 64
@@ -121,13 +110,13 @@ def heights(flow: Dataflow, before: list[list[int]], durations: list[int]) -> li
     return height
 
 
-def progress(chain: Chain, flow: Dataflow) -> float:
+def progress(chain: dataflow.Chain, flow: dataflow.Dataflow) -> float:
     """How far down its tensor a chain writes: of equals the upper ones come first, so that whoever
     reads a part of the rows may soon begin."""
     places = [rows.mean() / flow.tensors[name].rows for name, rows in writes_of(chain)]
     return float(min(places, default=0.0))
 
 
-def touched(chain: Chain) -> set[str]:
+def touched(chain: dataflow.Chain) -> set[str]:
     """Names of all tensors of a chain."""
     return {name for name, _ in reads_of(chain)} | {name for name, _ in writes_of(chain)}

@@ -24,18 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.lpu.codegen.dataflow import (
-    Chain,
-    ChainValue,
-    Compute,
-    Dataflow,
-    Operation,
-    Read,
-    Rows,
-    Step,
-    VectorTensor,
-    inputs_of,
-)
+from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import reads_of, writes_of
 from tilesmith.families.lpu.codegen.scheduling.rewriting.merging import merged
 from tilesmith.families.lpu.codegen.scheduling.rewriting.normal_form import renamed
@@ -59,12 +48,12 @@ class Simplified:
         numbers: of its chains in the program before; of a joined one the first.
     """
 
-    flow: Dataflow
+    flow: dataflow.Dataflow
     contents: Mapping[str, NDArray[Any]]
     numbers: tuple[int, ...]
 
 
-def simplified(flow: Dataflow, content: Content, apart: bool = False) -> Simplified:
+def simplified(flow: dataflow.Dataflow, content: Content, apart: bool = False) -> Simplified:
     """The same program with shorter expressions, and chains that one can do joined (`merging`).
 
     Args:
@@ -72,7 +61,7 @@ def simplified(flow: Dataflow, content: Content, apart: bool = False) -> Simplif
     """
     derived = _DerivedConstants(flow.tensors, content)
 
-    def shorten(chain: Chain) -> Chain:
+    def shorten(chain: dataflow.Chain) -> dataflow.Chain:
         return _chain(chain, derived)
 
     tensors = ChainMap(derived.tensors, dict(flow.tensors))
@@ -81,16 +70,16 @@ def simplified(flow: Dataflow, content: Content, apart: bool = False) -> Simplif
     numbers, chains = zip(*numbered, strict=True) if numbered else ((), ())
     kept = {name for chain in chains for name, _ in (*reads_of(chain), *writes_of(chain))}
     left = {n: t for n, t in tensors.items() if t.role != "temporary" or n in kept}
-    return Simplified(Dataflow(flow.name, left, chains), derived.contents, numbers)
+    return Simplified(dataflow.Dataflow(flow.name, left, chains), derived.contents, numbers)
 
 
 @dataclass
 class _DerivedConstants:
     """Constants that are made of others."""
 
-    known: Mapping[str, VectorTensor]
+    known: Mapping[str, dataflow.VectorTensor]
     content: Content
-    tensors: dict[str, VectorTensor] = field(default_factory=dict)
+    tensors: dict[str, dataflow.VectorTensor] = field(default_factory=dict)
     contents: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def rows(self, tensor: str) -> NDArray[Any] | None:
@@ -113,38 +102,38 @@ class _DerivedConstants:
         return name
 
 
-def _chain(chain: Chain, derived: _DerivedConstants) -> Chain:
-    if not any(isinstance(step, Compute) for step in chain.steps):
+def _chain(chain: dataflow.Chain, derived: _DerivedConstants) -> dataflow.Chain:
+    if not any(isinstance(step, dataflow.Compute) for step in chain.steps):
         return chain
-    reads: list[Step] = []
+    reads: list[dataflow.Step] = []
     steps = list(chain.steps)
     for number, step in enumerate(steps):
-        if isinstance(step, Compute) and len(step.outputs) == 1:
+        if isinstance(step, dataflow.Compute) and len(step.outputs) == 1:
             expression = _Expression(step, chain.steps, derived, reads)
             expression.shorten()
             steps[number] = expression.step()
     return replace(chain, steps=_without_unread([*reads, *_behind(steps, len(reads))]))
 
 
-def _behind(steps: list[Step], count: int) -> list[Step]:
+def _behind(steps: list[dataflow.Step], count: int) -> list[dataflow.Step]:
     """Steps behind so many new ones, whose values are numbered below zero."""
     moved = {
-        v: ChainValue(count + v.step if v.step >= 0 else -1 - v.step, v.output)
+        v: dataflow.ChainValue(count + v.step if v.step >= 0 else -1 - v.step, v.output)
         for step in steps
-        for v in inputs_of(step)
+        for v in dataflow.inputs_of(step)
     }
     return [renamed(step, moved) for step in steps]
 
 
-def _without_unread(steps: list[Step]) -> tuple[Step, ...]:
+def _without_unread(steps: list[dataflow.Step]) -> tuple[dataflow.Step, ...]:
     """Steps but for reads whose rows nothing takes."""
-    taken = {value.step for step in steps for value in inputs_of(step)}
-    kept = [n for n, step in enumerate(steps) if n in taken or not isinstance(step, Read)]
+    taken = {value.step for step in steps for value in dataflow.inputs_of(step)}
+    kept = [n for n, step in enumerate(steps) if n in taken or not isinstance(step, dataflow.Read)]
     places = {old: new for new, old in enumerate(kept)}
     moved = {
-        value: ChainValue(places[value.step], value.output)
+        value: dataflow.ChainValue(places[value.step], value.output)
         for step in steps
-        for value in inputs_of(step)
+        for value in dataflow.inputs_of(step)
         if value.step in places
     }
     return tuple(renamed(steps[n], moved) for n in kept)
@@ -162,12 +151,12 @@ class _Expression:
         reads: new steps of the chain; value `-1 - n` is that of step n of these.
     """
 
-    given: Compute
-    steps: tuple[Step, ...]
+    given: dataflow.Compute
+    steps: tuple[dataflow.Step, ...]
     derived: _DerivedConstants
-    reads: list[Step]
-    inputs: dict[int, ChainValue] = field(init=False)
-    operations: dict[int, Operation] = field(init=False)
+    reads: list[dataflow.Step]
+    inputs: dict[int, dataflow.ChainValue] = field(init=False)
+    operations: dict[int, dataflow.Operation] = field(init=False)
     last: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -186,7 +175,7 @@ class _Expression:
         uses = sum(o.operands.count(number) for o in self.operations.values())
         return uses + (number == self.last)
 
-    def own(self, number: int) -> Operation | None:
+    def own(self, number: int) -> dataflow.Operation | None:
         """The operation behind an operand that nothing else reads."""
         return self.operations.get(number) if self.readers(number) == 1 else None
 
@@ -213,7 +202,7 @@ class _Expression:
         self.last = other if self.last == number else self.last
         return True
 
-    def neutral(self, number: int, operation: Operation) -> bool:
+    def neutral(self, number: int, operation: dataflow.Operation) -> bool:
         """x + 0, x - 0, x * 1."""
         neutral = {"add": 0.0, "subtract": 0.0, "multiply": 1.0}.get(operation.function)
         if neutral is None or operation.immediate != neutral or number == self.last:
@@ -224,7 +213,7 @@ class _Expression:
         same = other in self.operations and self.operations[other].dtype == operation.dtype
         return same and self.put(number, other)
 
-    def bytes(self, number: int, operation: Operation) -> bool:
+    def bytes(self, number: int, operation: dataflow.Operation) -> bool:
         """A conversion to bytes of what was rounded or bounded for it."""
         if operation.function != "convert" or operation.dtype not in BOUNDS:
             return False
@@ -241,7 +230,7 @@ class _Expression:
         (inner,) = (o for o in before.operands if o >= 0)
         return self.put(source, inner)
 
-    def shifted(self, number: int, operation: Operation) -> bool:
+    def shifted(self, number: int, operation: dataflow.Operation) -> bool:
         """A conversion to bytes of a rounded number and a whole one: of an even one the sum rounds
         as its first part does, ties too."""
         if operation.function != "convert" or operation.dtype not in BOUNDS:
@@ -264,7 +253,7 @@ class _Expression:
         self.operations[source] = replace(total, operands=operands, dtype="float32")
         return True
 
-    def scale(self, number: int, operation: Operation) -> bool:
+    def scale(self, number: int, operation: dataflow.Operation) -> bool:
         """A number times what is a product, or a sum of products, with constants."""
         if operation.function != "multiply" or operation.dtype != "float32":
             return False
@@ -277,7 +266,7 @@ class _Expression:
         self.absorb(source, factor)
         return self.put(number, source)
 
-    def siblings(self, number: int, operation: Operation) -> bool:
+    def siblings(self, number: int, operation: dataflow.Operation) -> bool:
         """Several products of one number with others: the first is it, with the factor in what it
         is made of."""
         readers = [(n, o) for n, o in sorted(self.operations.items()) if number in o.operands]
@@ -294,7 +283,7 @@ class _Expression:
             self.operations[other] = replace(product, immediate=ratio)
         return self.put(first, number)
 
-    def late(self, number: int, operation: Operation) -> bool:
+    def late(self, number: int, operation: dataflow.Operation) -> bool:
         """A factor of a product whose reader has one too."""
         readers = [(n, o) for n, o in self.operations.items() if number in o.operands]
         if operation.function != "multiply" or operation.immediate is not None:
@@ -313,7 +302,7 @@ class _Expression:
             return self.put(operand, inner)
         return False
 
-    def absorbs(self, number: int, operation: Operation | None = None) -> bool:
+    def absorbs(self, number: int, operation: dataflow.Operation | None = None) -> bool:
         """Whether a factor can go into the constants behind a number.
 
         Args:
@@ -328,7 +317,7 @@ class _Expression:
             return False
         return operation.immediate is not None or self.constant(operation) is not None
 
-    def constant(self, operation: Operation) -> int | None:
+    def constant(self, operation: dataflow.Operation) -> int | None:
         """Which operand of a product is rows of constants."""
         for place, operand in enumerate(operation.operands):
             if operand in self.inputs:
@@ -337,11 +326,11 @@ class _Expression:
                     return place
         return None
 
-    def read(self, operand: int) -> Read | None:
+    def read(self, operand: int) -> dataflow.Read | None:
         """The read that an operand comes from."""
         number = self.inputs[operand].step
         step = self.steps[number] if number >= 0 else self.reads[-1 - number]
-        return step if isinstance(step, Read) and not step.frame else None
+        return step if isinstance(step, dataflow.Read) and not step.frame else None
 
     def absorb(self, number: int, factor: float) -> None:
         operation = self.operations[number]
@@ -360,12 +349,12 @@ class _Expression:
         assert step is not None, "constants are read"
         name = self.derived.scaled(step.rows.tensor, factor)
         assert name is not None, "its content is known"
-        self.reads.append(replace(step, rows=Rows(name, step.rows.numbers)))
+        self.reads.append(replace(step, rows=dataflow.Rows(name, step.rows.numbers)))
         operands[place] = NEW + len(self.inputs)
-        self.inputs[operands[place]] = ChainValue(-len(self.reads))
+        self.inputs[operands[place]] = dataflow.ChainValue(-len(self.reads))
         self.operations[number] = replace(operation, operands=tuple(operands))
 
-    def step(self) -> Compute:
+    def step(self) -> dataflow.Compute:
         """The step as it is now."""
         used = {o for operation in self.operations.values() for o in operation.operands}
         inputs = [number for number in self.inputs if number in used or number == self.last]
@@ -375,10 +364,10 @@ class _Expression:
             for _, o in sorted(self.operations.items())
         )
         values = tuple(self.inputs[number] for number in inputs)
-        return Compute(values, operations, (order[self.last],))
+        return dataflow.Compute(values, operations, (order[self.last],))
 
 
-def _factor(operation: Operation) -> float | None:
+def _factor(operation: dataflow.Operation) -> float | None:
     """What an operation multiplies a float by, if it is that alone."""
     if (operation.function, operation.dtype) != ("multiply", "float32"):
         return None

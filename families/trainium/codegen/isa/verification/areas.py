@@ -11,14 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    DTYPE_BYTES,
-    DTYPES,
-    InstructionStream,
-    Ints,
-    Opcode,
-    Space,
-)
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 
 
 @dataclass(frozen=True)
@@ -32,25 +25,25 @@ class Areas:
         gathered: the access that stands for all rows a gather may read, by row of the stream.
     """
 
-    size: Ints
-    area: Ints
-    offset: Ints
-    run: Ints
-    count: Ints
-    stride: Ints
+    size: isa.Ints
+    area: isa.Ints
+    offset: isa.Ints
+    run: isa.Ints
+    count: isa.Ints
+    stride: isa.Ints
     gathered: dict[int, int]
 
-    def unit(self, accesses: Ints) -> Ints:
+    def unit(self, accesses: isa.Ints) -> isa.Ints:
         """The largest block in bytes that each of `accesses` leaves whole."""
         steps = np.where(self.count[accesses] > 1, self.stride[accesses], 0)
         whole = np.gcd(self.offset[accesses], self.run[accesses])
         return np.gcd(whole, np.gcd.reduce(steps, axis=1))
 
 
-def areas(stream: InstructionStream) -> Areas:
+def areas(stream: isa.InstructionStream) -> Areas:
     """What every access of a stream touches; those that stand for gathered rows follow its own."""
     rows, tiles = stream.rows, stream.allocations
-    gathers = np.flatnonzero(rows["op"] == Opcode.GATHER)
+    gathers = np.flatnonzero(rows["op"] == isa.Opcode.GATHER)
     own = len(stream.accesses["space"])
     picked = np.concatenate([np.arange(own), rows["in0"][gathers]])
     table = {name: entries[picked] for name, entries in stream.accesses.items()}
@@ -58,19 +51,19 @@ def areas(stream: InstructionStream) -> Areas:
     table["stride"][own:, 0] = rows["function"][gathers]
     pitch = np.array([tile.bytes for tile in tiles] or [0], dtype=np.int64)
     origin = np.array([(t.partition, t.offset) for t in tiles] or [(0, 0)], dtype=np.int64)
-    chip, tile = table["space"] != Space.HBM, table["allocation"]
+    chip, tile = table["space"] != isa.Space.HBM, table["allocation"]
     row = np.where(chip, pitch[tile], 0)
-    stride = table["stride"] * DTYPE_BYTES[table["dtype"]][:, None]
+    stride = table["stride"] * isa.DTYPE_BYTES[table["dtype"]][:, None]
     stride[:, 0] = np.where(chip, row, stride[:, 0])
     inside = (table["partition"] - origin[tile, 0]) * row + table["offset"] - origin[tile, 1]
     offset, run, count, stride = _joined(
         np.where(chip, inside, table["offset"]),
-        DTYPE_BYTES[table["dtype"]],
+        isa.DTYPE_BYTES[table["dtype"]],
         table["count"],
         stride,
     )
     sizes = [t.bytes * t.partitions for t in tiles]
-    sizes += [t.elements * int(DTYPE_BYTES[DTYPES.index(t.dtype)]) for t in stream.tensors]
+    sizes += [t.elements * int(isa.DTYPE_BYTES[isa.DTYPES.index(t.dtype)]) for t in stream.tensors]
     return Areas(
         np.array(sizes, dtype=np.int64),
         np.where(chip, tile, len(tiles) + table["tensor"]),
@@ -82,7 +75,9 @@ def areas(stream: InstructionStream) -> Areas:
     )
 
 
-def _joined(offset: Ints, run: Ints, count: Ints, stride: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def _joined(
+    offset: isa.Ints, run: isa.Ints, count: isa.Ints, stride: isa.Ints
+) -> tuple[isa.Ints, isa.Ints, isa.Ints, isa.Ints]:
     """The same bytes, strides ascending, axes that continue or overlap a run made part of it."""
     offset = offset + np.where(stride < 0, (count - 1) * stride, 0).sum(axis=1)
     count = np.where(stride == 0, 1, count)

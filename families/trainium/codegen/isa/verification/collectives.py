@@ -11,13 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.core import COLLECTIVE_QUEUE
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    COLLECTIVES,
-    InstructionStream,
-    Opcode,
-    Space,
-)
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
 from tilesmith.families.trainium.codegen.isa.verification.report import Laws, column
 from tilesmith.search_space.support.errors import VerificationError
@@ -36,27 +31,27 @@ class Meeting:
     rows: tuple[int, ...]
 
 
-def collectives(stream: InstructionStream) -> Laws:
+def collectives(stream: isa.InstructionStream) -> Laws:
     """Laws of the collectives of one stream: queue, places, sizes."""
     rows = stream.rows
-    mine = rows["op"] == Opcode.COLLECTIVE
+    mine = rows["op"] == isa.Opcode.COLLECTIVE
     yield (
         mine != (rows["queue"] == COLLECTIVE_QUEUE),
         "collectives, and nothing else, stand in their queue",
     )
     if not mine.any():
         return
-    spaces = np.array([space.name for space in Space])
+    spaces = np.array([space.name for space in isa.Space])
     for operand in ("out", "in0"):
-        space = column(stream, operand, "space", int(Space.HBM))
+        space = column(stream, operand, "space", int(isa.Space.HBM))
         law = "{} is in {}; collectives go from HBM to HBM"
-        yield mine & (space != Space.HBM), law, operand, spaces[space]
+        yield mine & (space != isa.Space.HBM), law, operand, spaces[space]
     elements = stream.accesses["count"].prod(axis=1)
     given, received = (column(stream, operand, elements, 0) for operand in ("in0", "out"))
     kind = np.where(mine, rows["function"], 0)
     members = np.array([len(group) for group in stream.groups], dtype=np.int64)
     p = np.where(mine, members[np.where(mine, rows["function2"], 0)], 1)
-    number = {name: i for i, name in enumerate(COLLECTIVES)}
+    number = {name: i for i, name in enumerate(isa.COLLECTIVES)}
     smaller = np.where(kind == number["reduce_scatter"], received, given)
     larger = np.where(kind == number["reduce_scatter"], given, received)
     parts = np.isin(kind, [number["all_gather"], number["reduce_scatter"]])
@@ -74,7 +69,7 @@ def collectives(stream: InstructionStream) -> Laws:
     yield mine & both & (one != other), "its operands have different dtypes"
 
 
-def verify_together(streams: Mapping[int, InstructionStream]) -> tuple[Meeting, ...]:
+def verify_together(streams: Mapping[int, isa.InstructionStream]) -> tuple[Meeting, ...]:
     """The collectives of several cores' streams, in an order in which they can take place.
 
     Args:
@@ -85,7 +80,7 @@ def verify_together(streams: Mapping[int, InstructionStream]) -> tuple[Meeting, 
             and who does not come to it.
     """
     ahead = {
-        core: np.flatnonzero(stream.rows["op"] == Opcode.COLLECTIVE).tolist()
+        core: np.flatnonzero(stream.rows["op"] == isa.Opcode.COLLECTIVE).tolist()
         for core, stream in streams.items()
     }
     at = dict.fromkeys(streams, 0)
@@ -103,7 +98,7 @@ def verify_together(streams: Mapping[int, InstructionStream]) -> tuple[Meeting, 
         ]
         if not _same(streams, group, here):
             continue
-        meetings.append(Meeting(COLLECTIVES[_said(streams[core], row)[0]], group, tuple(here)))
+        meetings.append(Meeting(isa.COLLECTIVES[_said(streams[core], row)[0]], group, tuple(here)))
         for member in group:
             at[member] += 1
         waiting += group
@@ -113,15 +108,15 @@ def verify_together(streams: Mapping[int, InstructionStream]) -> tuple[Meeting, 
     return tuple(meetings)
 
 
-def _group(stream: InstructionStream, row: int) -> tuple[int, ...]:
+def _group(stream: isa.InstructionStream, row: int) -> tuple[int, ...]:
     return stream.groups[int(stream.rows["function2"][row])]
 
 
-def _said(stream: InstructionStream, row: int) -> tuple[int, ...]:
+def _said(stream: isa.InstructionStream, row: int) -> tuple[int, ...]:
     """What all members of a collective must say alike: kind, sum, dtype, elements."""
     rows, table = stream.rows, stream.accesses
     kind = int(rows["function"][row])
-    send, receive = COLLECTIVES.index("send"), COLLECTIVES.index("receive")
+    send, receive = isa.COLLECTIVES.index("send"), isa.COLLECTIVES.index("receive")
     access = int(rows["out"][row] if kind == receive else rows["in0"][row])
     elements = int(table["count"][access].prod())
     kind = send if kind == receive else kind
@@ -129,7 +124,7 @@ def _said(stream: InstructionStream, row: int) -> tuple[int, ...]:
 
 
 def _same(
-    streams: Mapping[int, InstructionStream], group: tuple[int, ...], here: list[int]
+    streams: Mapping[int, isa.InstructionStream], group: tuple[int, ...], here: list[int]
 ) -> bool:
     """Whether the members of a group all have the same collective next."""
     if -1 in here:
@@ -138,17 +133,17 @@ def _same(
     return (
         len({_said(stream, row) for stream, row in pairs}) == 1
         and len({_group(stream, row) for stream, row in pairs}) == 1
-        and (COLLECTIVES[_said(*pairs[0])[0]] != "send" or _sends(pairs))
+        and (isa.COLLECTIVES[_said(*pairs[0])[0]] != "send" or _sends(pairs))
     )
 
 
-def _sends(pairs: list[tuple[InstructionStream, int]]) -> bool:
-    kinds = [COLLECTIVES[int(stream.rows["function"][row])] for stream, row in pairs]
+def _sends(pairs: list[tuple[isa.InstructionStream, int]]) -> bool:
+    kinds = [isa.COLLECTIVES[int(stream.rows["function"][row])] for stream, row in pairs]
     return kinds == ["send", "receive"]
 
 
 def _deadlock(
-    streams: Mapping[int, InstructionStream],
+    streams: Mapping[int, isa.InstructionStream],
     ahead: Mapping[int, list[int]],
     at: Mapping[int, int],
     core: int,

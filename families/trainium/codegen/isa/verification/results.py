@@ -15,14 +15,8 @@ architecture guide for Trainium.
 
 import numpy as np
 
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.footprints import extents
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    DTYPE_BYTES,
-    InstructionStream,
-    Ints,
-    Opcode,
-    Space,
-)
 from tilesmith.families.trainium.codegen.isa.verification.report import (
     Laws,
     Mask,
@@ -30,11 +24,11 @@ from tilesmith.families.trainium.codegen.isa.verification.report import (
     users,
 )
 
-_AT_THE_END = (Opcode.BN_STATS, Opcode.BN_AGGR, Opcode.MAX8, Opcode.FIND_INDEX8)
+_AT_THE_END = (isa.Opcode.BN_STATS, isa.Opcode.BN_AGGR, isa.Opcode.MAX8, isa.Opcode.FIND_INDEX8)
 """Instructions that write when all is read."""
 
 
-def results(stream: InstructionStream) -> Laws:
+def results(stream: isa.InstructionStream) -> Laws:
     """Laws of what instructions write beside itself and beside what they read."""
     table = stream.accesses
     again = ((table["count"] > 1) & (table["stride"] == 0)).any(axis=1)
@@ -59,7 +53,7 @@ def results(stream: InstructionStream) -> Laws:
         yield _among(stream, operand, meets, clashing), law, operand
 
 
-def _suspects(stream: InstructionStream, operand: str, low: Ints, high: Ints) -> Mask:
+def _suspects(stream: isa.InstructionStream, operand: str, low: isa.Ints, high: isa.Ints) -> Mask:
     """Rows whose result and `operand` may have bytes on chip in common and are not the same."""
     out, other = stream.rows["out"], stream.rows[operand]
     there = (out >= 0) & (other >= 0) & ~np.isin(stream.rows["op"], _AT_THE_END)
@@ -67,7 +61,7 @@ def _suspects(stream: InstructionStream, operand: str, low: Ints, high: Ints) ->
     if not meets.any():
         return np.zeros(len(stream), dtype=bool)
     space, tile = (column(stream, "out", name) for name in ("space", "allocation"))
-    meets &= (space == column(stream, operand, "space")) & (space != Space.HBM)
+    meets &= (space == column(stream, operand, "space")) & (space != isa.Space.HBM)
     meets &= tile == column(stream, operand, "allocation")
     meets &= (low[out] < high[other]) & (low[other] < high[out])
     first, count = stream.accesses["partition"], stream.accesses["count"][:, 0]
@@ -77,14 +71,14 @@ def _suspects(stream: InstructionStream, operand: str, low: Ints, high: Ints) ->
     return suspects
 
 
-def _clash(stream: InstructionStream, operand: str, op: int, out: int, other: int) -> bool:
+def _clash(stream: isa.InstructionStream, operand: str, op: int, out: int, other: int) -> bool:
     """Whether bytes of a result are written before they are read, or twice."""
     written, read = _places(stream, out), _places(stream, other)
     if operand == "out2":
         return bool(np.isin(written, read).any())
     elements = max(len(read), len(written))
     when_written = (np.arange(len(written)) + 1) * elements // len(written) - 1
-    if op == Opcode.LOCAL_GATHER:
+    if op == isa.Opcode.LOCAL_GATHER:
         when_written = np.zeros(len(written), dtype=np.int64)  # any element may be read last
     first = int(min(written.min(), read.min()))
     size = int(max(written.max(), read.max())) - first + 1
@@ -93,10 +87,10 @@ def _clash(stream: InstructionStream, operand: str, op: int, out: int, other: in
     return bool((earliest[read - first] < np.arange(len(read))[:, None]).any())
 
 
-def _places(stream: InstructionStream, access: int) -> Ints:
+def _places(stream: isa.InstructionStream, access: int) -> isa.Ints:
     """The bytes of each element of an access in its partition, in order, [elements, bytes]."""
     table = stream.accesses
-    size = int(DTYPE_BYTES[table["dtype"][access]])
+    size = int(isa.DTYPE_BYTES[table["dtype"][access]])
     places = np.full(1, table["offset"][access], dtype=np.int64)
     axes = zip(table["count"][access, 1:], table["stride"][access, 1:], strict=True)
     for count, stride in axes:
@@ -105,7 +99,7 @@ def _places(stream: InstructionStream, access: int) -> Ints:
 
 
 def _among(
-    stream: InstructionStream, operand: str, meets: Mask, wrong: set[tuple[int, int, int]]
+    stream: isa.InstructionStream, operand: str, meets: Mask, wrong: set[tuple[int, int, int]]
 ) -> Mask:
     """Rows of `meets` whose operation and accesses are in `wrong`."""
     mask = np.zeros(len(stream), dtype=bool)

@@ -2,17 +2,12 @@
 
 import numpy as np
 
+from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.footprints import extents
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    OPERANDS,
-    Allocation,
-    InstructionStream,
-    Ints,
-)
 from tilesmith.families.trainium.codegen.isa.verification.report import Laws, breach, users
 
 
-def tiles(stream: InstructionStream) -> Laws:
+def tiles(stream: isa.InstructionStream) -> Laws:
     """Laws of tiles.
 
     Raises:
@@ -34,11 +29,11 @@ def tiles(stream: InstructionStream) -> Laws:
         active.append(tile)
 
 
-def lifetimes(stream: InstructionStream) -> tuple[Ints, Ints]:
+def lifetimes(stream: isa.InstructionStream) -> tuple[isa.Ints, isa.Ints]:
     """First and last row that uses each tile (past the end and -1: none does)."""
     first = np.full(len(stream.allocations), len(stream), dtype=np.int64)
     last = np.full(len(stream.allocations), -1, dtype=np.int64)
-    for operand in OPERANDS:
+    for operand in isa.OPERANDS:
         rows = np.flatnonzero(stream.rows[operand] >= 0)
         tile = stream.accesses["allocation"][stream.rows[operand][rows]]
         rows, tile = rows[tile >= 0], tile[tile >= 0]
@@ -47,7 +42,7 @@ def lifetimes(stream: InstructionStream) -> tuple[Ints, Ints]:
     return first, last
 
 
-def share(one: Allocation, two: Allocation) -> bool:
+def share(one: isa.Allocation, two: isa.Allocation) -> bool:
     """Whether two places have bytes in common."""
     return (
         one.space == two.space
@@ -58,7 +53,7 @@ def share(one: Allocation, two: Allocation) -> bool:
     )
 
 
-def _inside(stream: InstructionStream) -> Laws:
+def _inside(stream: isa.InstructionStream) -> Laws:
     """Accesses on chip lie in their tile."""
     table, tiles = stream.accesses, stream.allocations
     if not tiles:
@@ -76,7 +71,7 @@ def _inside(stream: InstructionStream) -> Laws:
         yield wrong, "{} leaves {}", operand, names[tile]
 
 
-def _place(stream: InstructionStream, tile: int) -> str:
+def _place(stream: isa.InstructionStream, tile: int) -> str:
     allocation = stream.allocations[tile]
     stop = allocation.offset + allocation.bytes
     return (
