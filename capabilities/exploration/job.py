@@ -5,7 +5,6 @@ designs ─► every operator on every design (workers) ─► operators added u
         ─► designs of the front played, estimates renewed, some times ─► report
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,7 +196,6 @@ def explore(
     texts = tuple(f"{name}={_values(values)}" for name, values in vary.items())
     files = (models,) if isinstance(models, str | Path) else models
     named = (operators,) if isinstance(operators, str) else tuple(operators)
-    asked = {"confirm": 24, "jobs": len(os.sched_getaffinity(0)), **asked}
     return searched_designs(ExploreRequest(target, texts, tuple(map(str, files)), named, **asked))
 
 

@@ -1,5 +1,6 @@
 """What a search for hardware is asked for."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -27,7 +28,7 @@ class ExploreRequest:
         precision, shapes, settings: of the models and the target, as `jobs.request.Request` has
             them; shapes without ranges.
         seed: of everything drawn.
-        jobs: processes on this machine, without workers.
+        jobs: processes on this machine, without workers; one a core unless given.
         workers: "", a number of local ones, or a cluster (`WorkerPool.check` says which).
     """
 
@@ -38,10 +39,10 @@ class ExploreRequest:
     budget: Budget = "area"
     at_most: float | None = None
     points: int = 1000
-    confirm: int = 8
+    confirm: int = 24
     precision: str = "fp32"
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     settings: Mapping[str, str | FactValue] = field(default_factory=dict)
     seed: int = 0
-    jobs: int = 1
+    jobs: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     workers: str = ""

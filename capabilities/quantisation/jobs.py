@@ -1,12 +1,18 @@
 """Quantising a float32 model by data: what `tilesmith quantize` and `tilesmith.quantize` do."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilesmith.capabilities.quantisation.preparation.float_model import float_model
+from tilesmith.capabilities.quantisation.search.quantise import (
+    Quantised,
+    QuantiseOptions,
+    quantised,
+)
 from tilesmith.jobs.subjects.calibration_data import (
     Data,
     expected_inputs,
@@ -22,7 +28,6 @@ from tilesmith.search_space.support.json_object import JsonObject
 if TYPE_CHECKING:
     import onnx
 
-    from tilesmith.capabilities.quantisation.search.quantise import Quantised
     from tilesmith.compiler.onnx.files.file import ModelFile
     from tilesmith.jobs.subjects.subject import Model
 
@@ -31,36 +36,20 @@ _MOST_BYTES = 2**31 - 2**20
 
 
 @dataclass(frozen=True)
-class QuantiseRequest:
+class QuantiseRequest(QuantiseOptions):
     """A model, data, and how it is to be quantised.
 
     Attributes:
         model: as `api.quantize`.
         data: see `calibration_data`; None with `random`.
-        random: how many random samples stand in for data.
-        seed: of random samples, and of which samples accuracy is measured on.
+        random: how many random samples, drawn with `seed`, stand in for data.
         shapes: of inputs by name, or sizes of symbolic dimensions by theirs.
-        method, symmetric, operators, keep, budget, sensitivities, samples, threads, weights,
-            block, equalise, fuse_residuals: as `quantisation.quantise.QuantiseOptions`.
     """
 
     model: "Model"
     data: Data | None = None
-    method: str = "minmax"
-    symmetric: bool = False
-    operators: Sequence[str] = ()
-    keep: Sequence[str] = ()
-    budget: float | None = None
-    sensitivities: bool = False
-    samples: int = 16
-    seed: int = 0
-    random: int = 0
-    shapes: Mapping[str, Sequence[Any]] | None = None
-    threads: int = 1
-    weights: str = ""
-    block: int = 32
-    equalise: bool = False
-    fuse_residuals: bool = False
+    random: int = field(default=0, kw_only=True)
+    shapes: Mapping[str, Sequence[Any]] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -81,7 +70,7 @@ class QuantisedModel(
     """
 
     model: "onnx.ModelProto"
-    report: "Quantised"
+    report: Quantised
 
     @property
     def _layers(self) -> list[str]:
@@ -101,32 +90,13 @@ def quantised_model(
     asked: QuantiseRequest, watch: Callable[[str], None] = lambda text: None
 ) -> QuantisedModel:
     """Calibrate and quantise; errors as `api.quantize`."""
-    from tilesmith.capabilities.quantisation.preparation.float_model import float_model
-    from tilesmith.capabilities.quantisation.preparation.plan import OPERATORS
-    from tilesmith.capabilities.quantisation.search.quantise import QuantiseOptions, quantised
-
     _check(asked)
     model = float_model(file_of(asked.model))
     inputs = expected_inputs(model.inputs, asked.shapes or {})
     samples = [] if asked.data is None else samples_of(inputs, asked.data)
     if asked.random:
         samples = random_samples(inputs, asked.random, asked.seed)
-    chosen = np.random.default_rng(asked.seed).permutation(len(samples))[: asked.samples]
-    options = QuantiseOptions(
-        method=asked.method,
-        symmetric=asked.symmetric,
-        operators=tuple(asked.operators) or OPERATORS,
-        keep=tuple(asked.keep),
-        budget=asked.budget,
-        sensitivities=asked.sensitivities,
-        measured=tuple(sorted(int(number) for number in chosen)),
-        threads=asked.threads,
-        weights=asked.weights,
-        block=asked.block,
-        equalise=asked.equalise,
-        fuse_residuals=asked.fuse_residuals,
-    )
-    report = quantised(model, samples, resolve_target(HOST), options, watch)
+    report = quantised(model, samples, resolve_target(HOST), asked, watch)
     return QuantisedModel(report.model, report)
 
 

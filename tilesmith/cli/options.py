@@ -165,13 +165,17 @@ def precision_option(command: Command) -> Command:
     return _PRECISION(_CALIBRATION(command))
 
 
+def given(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as keywords of a request: what was left out is left to the request's defaults."""
+    pairs = ("settings", "shapes", "updates")
+    return {n: dict(v) if n in pairs else v for n, v in asked.items() if v is not None}
+
+
 def request_of(subject: "Subject", asked: Mapping[str, Any]) -> "Request":
     """The request that options of this module make, as click hands them over."""
     from tilesmith.jobs.requests.request import Request
 
-    names = ("settings", "shapes", "updates")
-    pairs = {name: dict(asked[name]) for name in names if name in asked}
-    return Request(subject, **{**asked, **pairs})
+    return Request(subject, **given(asked))
 
 
 _TARGETS = "tilesmith.search_space.hardware.target:target_names"

@@ -1,7 +1,6 @@
 """`tilesmith explore`: which hardware would serve models best, for its area or power."""
 
 import math
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 from tilesmith.cli.files import csv_option, page_option
 from tilesmith.cli.help import Explained
 from tilesmith.cli.options import (
+    given,
     json_option,
     operator_option,
     seed_option,
@@ -91,13 +91,11 @@ def _request(asked: dict[str, Any]) -> Any:
     from tilesmith.capabilities.exploration.request import ExploreRequest
     from tilesmith.search_space.support.errors import InputError
 
-    shapes = dict(asked.pop("shapes"))
-    for name, extents in shapes.items():
+    request = ExploreRequest(**given(asked))
+    for name, extents in request.shapes.items():
         if any(isinstance(extent, tuple) for extent in extents):
             raise InputError(f"'{name}' is given a range; a search for hardware needs one size")
-    jobs = asked.pop("jobs") or len(os.sched_getaffinity(0))
-    settings = dict(asked.pop("settings"))
-    return ExploreRequest(**asked, shapes=shapes, settings=settings, jobs=jobs)
+    return request
 
 
 def _command() -> str:

@@ -7,7 +7,7 @@ import click
 
 from tilesmith.cli.files import output_option
 from tilesmith.cli.help import CommandOption, Explained
-from tilesmith.cli.options import json_option, seed_option, shape_option, threads_option
+from tilesmith.cli.options import given, json_option, seed_option, shape_option, threads_option
 from tilesmith.cli.values import Quantity
 from tilesmith.display.output import note, print_json, table
 
@@ -97,8 +97,6 @@ def quantize(
     data: tuple[str, ...],
     random: int | None,
     operators: str | None,
-    shapes: tuple[tuple[str, Any], ...],
-    weights: str | None,
     as_json: bool,
     **asked: Any,
 ) -> None:
@@ -118,9 +116,7 @@ def quantize(
         data or None,
         random=random or 0,
         operators=operators.split(",") if operators else (),
-        shapes=dict(shapes),
-        weights=weights or "",
-        **asked,
+        **given(asked),
     )
     quantised = quantised_model(request, note)
     quantised.save(output)
@@ -129,7 +125,7 @@ def quantize(
     if as_json:
         print_json({"output": str(output), **quantised.to_json()})
     else:
-        click.echo(_summary(quantised, output, weights or "int8"))
+        click.echo(_summary(quantised, output, request.weights or "int8"))
 
 
 def _size(count: int) -> str:

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 from onnx.numpy_helper import to_array
 
@@ -38,18 +39,18 @@ from tilesmith.search_space.support.errors import InputError, ModelError
 Watch = Callable[[str], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QuantiseOptions:
-    """How a model is quantised.
+    """How a model is quantised: a command's options, keywords of `tilesmith.quantize`.
 
     Attributes:
         method: see `ranges`.
         symmetric: activations in int8 around zero instead of uint8; blocks around zero.
-        operators: those of `plan.OPERATORS` that may be quantised.
+        operators: those of `plan.OPERATORS` that may be quantised; empty: all of them.
         keep: names of nodes that stay in float32.
         budget: the greatest error allowed; the most sensitive layers are kept for it.
         sensitivities: whether to find each layer's, without a budget too.
-        measured: places of the samples that accuracy is measured on; None: all. All calibrate.
+        samples: how many samples accuracy is measured on, drawn with `seed`. All calibrate.
         threads: that the float32 model runs with.
         weights: "int4" or "int8": weights of products alone, in blocks; "": layers in bytes.
         block: rows of a block.
@@ -60,11 +61,12 @@ class QuantiseOptions:
 
     method: str = "minmax"
     symmetric: bool = False
-    operators: tuple[str, ...] = OPERATORS
-    keep: tuple[str, ...] = ()
+    operators: Sequence[str] = ()
+    keep: Sequence[str] = ()
     budget: float | None = None
     sensitivities: bool = False
-    measured: tuple[int, ...] | None = None
+    samples: int = 16
+    seed: int = 0
     threads: int = 1
     weights: str = ""
     block: int = 32
@@ -129,10 +131,10 @@ def quantised(
         floats = Floats(model, (), target, options.threads)
     else:
         kept = frozenset(options.keep)
+        operators = tuple(options.operators) or OPERATORS
         way = bytes_ = WithBytes(
-            model, layers, options.operators, kept, method, options.symmetric,
-            options.fuse_residuals,
-        )  # fmt: skip
+            model, layers, operators, kept, method, options.symmetric, options.fuse_residuals
+        )
         floats = Floats(model, bytes_.seen, target, options.threads)
         watch(f"calibrating {len(bytes_.seen)} tensors on {len(samples)} samples")
         bytes_.calibrate(floats, samples)
@@ -154,8 +156,8 @@ class _Work:
         self._way, self._target = way, target
         self._options, self._watch = options, watch
         self._calibrated = len(samples)
-        places = range(len(samples)) if options.measured is None else options.measured
-        self._measured = [samples[place] for place in places]
+        drawn = np.random.default_rng(options.seed).permutation(len(samples))[: options.samples]
+        self._measured = [samples[place] for place in sorted(drawn)]
         outputs = way.model.outputs
         self._expected = [
             {name: tensors[name] for name in outputs} for tensors in map(floats.run, self._measured)
@@ -251,7 +253,7 @@ def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[Weighte
     chosen = tuple(
         layer
         for layer in layers
-        if layer.operator in options.operators and layer.node not in options.keep
+        if layer.operator in (options.operators or OPERATORS) and layer.node not in options.keep
     )
     if not chosen:
         raise InputError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilesmith.cli.help import Explained
-from tilesmith.cli.options import Listed, json_option, set_option, shape_option
+from tilesmith.cli.options import Listed, given, json_option, set_option, shape_option
 from tilesmith.cli.values import Setting
 from tilesmith.display.output import print_json, table
 
@@ -87,31 +87,10 @@ def shard(
     it may be. With it, specs are propagated from the tensors named to all others; collectives
     are inserted where they differ.
     """
-    from tilesmith.capabilities.sharding.jobs import (
-        AXES,
-        PIPELINE,
-        ShardRequest,
-        read_annotations,
-        sharded,
-    )
+    from tilesmith.capabilities.sharding import jobs
 
-    degrees = {name: asked[name] for name in (*AXES, PIPELINE) if asked[name] is not None}
-    texts = {**(read_annotations(annotations) if annotations else {}), **dict(specs)}
-    shapes, settings = dict(asked["shapes"]), dict(asked["settings"])
-    result = sharded(
-        ShardRequest(
-            model,
-            mesh,
-            degrees,
-            asked["cores"],
-            texts,
-            asked["optimise"],
-            shapes,
-            settings,
-            asked["microbatches"],
-            timeline=asked["timeline"],
-        )
-    )
+    texts = {**(jobs.read_annotations(annotations) if annotations else {}), **dict(specs)}
+    result = jobs.shard(model, mesh, specs=texts, **given(asked))
     if as_json:
         print_json(result.to_json())
     else:
