@@ -14,6 +14,7 @@ from tilesmith.cli.options import (
     database_option,
     json_option,
     operator_option,
+    pack_option,
     precision_option,
     seed_option,
     shape_option,
@@ -43,6 +44,7 @@ _WHOLE = ("median", "mean")
 @operator_option
 @targets_option
 @database_option(required=True, makes=True)
+@pack_option
 @click.option(
     "--trials",
     cls=CommandOption,

@@ -52,6 +52,8 @@ class DatabaseLedger:
         self._saved = False
         self._ended = False
         self._borrowed: dict[int, MeasureResult] = {}
+        self.packed: Callable[[Workload], Sequence[Config]] = lambda workload: ()
+        """What others know of a workload on such machines, beside the database: first to try."""
 
     @classmethod
     def start(
@@ -104,7 +106,7 @@ class DatabaseLedger:
     def elsewhere(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         where = (workload, self._target, self._threads)
         bests = self._ask(lambda database: database.elsewhere(*where, measured_by=measured_by))
-        return [best.record.config for best in bests]
+        return [*self.packed(workload), *(best.record.config for best in bests)]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
         """Of this workload with other thread counts, then of other workloads."""

@@ -3,11 +3,13 @@ and nothing that is not legal."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 
 import tilesmith as ts
 from tests.capabilities.packs.made_up import (
@@ -25,6 +27,7 @@ from tilesmith.capabilities.packs.lookup import MachineKinship, PackRecords, kin
 from tilesmith.capabilities.packs.pack import Pack
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.command_line import command_line
 from tilesmith.compiler.settling.chooser import KnownSchedule, ScheduleChooser
 from tilesmith.records import Database, Toolchain, TuningRecord
 from tilesmith.search_space.hardware.target import Target
@@ -143,6 +146,35 @@ def test_a_model_is_compiled_with_a_named_pack(compiled: tuple[Path, Path]) -> N
     assert (tuned.report.default, tuned.report.tuned) == (0, 1)
     x = random(64, 64, seed=3)
     np.testing.assert_allclose(*(run.run({"x": x})["y"] for run in (tuned, untuned)), rtol=1e-5)
+
+
+def test_a_search_begins_with_what_a_pack_knows(tmp_path: Path) -> None:
+    here = host_target()
+    space = list(space_of(MATMUL, here))
+    some = [space[i] for i in np.random.default_rng(1).choice(len(space), 200, replace=False)]
+    seconds = CpuSimulator(1).judge(MATMUL, here, some).latency
+    packed = some[
+        int(np.argmin(seconds))
+    ]  # what scores clearly worse than the default is not tried
+    write_pack(pack_with((here, schedule(MATMUL, here, config=packed))), tmp_path / "p.jsonl")
+    database = str(tmp_path / "t.db")
+    asked = {"trials": 3, "measure": "simulator", "database": database}
+    ts.tune(MATMUL, packs=[tmp_path / "p.jsonl"], **asked)  # type: ignore[arg-type]
+    with Database.open(database, create=False) as opened:
+        tried = [record.config for record in opened.top(MATMUL)]
+    assert len(tried) == 3 and {packed, default_of(MATMUL, here)} <= set(tried)
+
+
+def test_the_report_says_that_a_pack_has_it(compiled: tuple[Path, Path], tmp_path: Path) -> None:
+    model, _ = compiled
+    here = host_target()
+    twin = here.with_settings({"threads": here.integer("threads") + 1})
+    write_pack(pack_with((twin, schedule(MATMUL, twin))), tmp_path / "q.jsonl")
+    words = ["compile", str(model), "--database", "none", "--pack", str(tmp_path / "q.jsonl")]
+    done = CliRunner().invoke(command_line, [*words, "-o", str(tmp_path / "m.tsm"), "--json"])
+    said = json.loads(done.stdout)
+    assert said["schedules"]["elsewhere"] == 1
+    assert said["untuned"][0]["why"].startswith("a pack has it, of another machine")
 
 
 def test_the_environment_names_packs(

@@ -58,7 +58,7 @@ def untuned_in(
     if not kernels:
         return ()
     if asked.database is None:
-        return _sorted(Untuned(*kernel, "there is no database") for kernel in _flat(kernels))
+        return _sorted(Untuned(*kernel, _unrecorded(kernel[2])) for kernel in _flat(kernels))
     from tilesmith.records.database import Database
 
     with Database.open(asked.database, create=False) as opened:
@@ -119,6 +119,13 @@ def _known(database: "Database", keys: Sequence[str]) -> "dict[str, list[Best]]"
     return bests
 
 
+def _unrecorded(origin: str) -> str:
+    """Why a workload has no schedule of its own where there is no database."""
+    if origin == Origin.UNMEASURED:
+        return "there is no database"
+    return "a pack has it, of another machine or shape; there is no database"
+
+
 def _why(known: "Sequence[Best]", asked: "Resolved", origin: str) -> str:
     """Why what is on record was not taken."""
     mine = asked.target.identity
@@ -137,6 +144,8 @@ def _why(known: "Sequence[Best]", asked: "Resolved", origin: str) -> str:
     if others := sorted({best.record.target_identity for best in known}):
         what = "another processor" if asked.target.name in _names(others) else "another target"
         return f"tuned for {what} ({_listed(others)}), not for {mine}"
+    if origin == Origin.ELSEWHERE:
+        return "never tuned here; a pack has it, of another machine or shape"
     return "never tuned"
 
 

@@ -15,6 +15,7 @@ from tilesmith.display.progress import progress_display
 from tilesmith.jobs.compilation.compiling import SubjectParts, parts_of
 from tilesmith.jobs.compilation.in_model import keep
 from tilesmith.jobs.notices import LOG
+from tilesmith.jobs.packs import with_packs
 from tilesmith.jobs.pools import check_workers, cluster_of, runners_of, searched_on
 from tilesmith.jobs.requests.request import Resolved, TuneRequest
 from tilesmith.jobs.requests.varying import option_words
@@ -212,7 +213,7 @@ def _searched(
 ) -> tuple[TuningSummary, dict[str, str]]:
     """The job from its registration, or where it is resumed, to its mark in the database."""
     with token.shielded():
-        ledger = _ledger(job, opened)
+        ledger = _with_packs(_ledger(job, opened), job)
     number = ledger.job if isinstance(ledger, DatabaseLedger) else None
     LOG.info(
         "job %s in '%s': %d workloads on %s, measured by %s",
@@ -306,6 +307,16 @@ def _ledger(job: TuningJob, database: Database) -> Ledger:
         database, job.target, job.threads, command=command, seed=job.options.seed,
         strategy=job.options.strategy,
     )  # fmt: skip
+
+
+def _with_packs(ledger: Ledger, job: TuningJob) -> Ledger:
+    """The ledger, which offers what packs know of such machines as starting points, too."""
+    packs = with_packs(None, job.asked.packs, job.target)
+    if isinstance(ledger, DatabaseLedger) and packs is not None:
+        ledger.packed = lambda workload: [
+            best.record.config for best in packs.elsewhere(workload, job.target, job.threads)
+        ]
+    return ledger
 
 
 def _runners(job: TuningJob, database: Database, fleet: "Fleet | None") -> list[Runner]:
