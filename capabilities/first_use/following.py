@@ -15,11 +15,16 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilesmith.capabilities.first_use.exchange import Exchanged, exchanged
+from tilesmith.capabilities.first_use.exchange import (
+    Exchanged,
+    ExchangedVarying,
+    OneSize,
+    exchanged,
+)
 from tilesmith.capabilities.first_use.orders import (
     OrderFolder,
     digest_of,
@@ -28,7 +33,8 @@ from tilesmith.capabilities.first_use.orders import (
     orders_folder,
 )
 from tilesmith.capabilities.first_use.writing import ordered
-from tilesmith.compiler.varying.executable import load
+from tilesmith.compiler.runtime.executable import Executable
+from tilesmith.compiler.varying.executable import VaryingExecutable, load
 from tilesmith.jobs.background import VARIABLE
 from tilesmith.jobs.notices import LOG
 from tilesmith.search_space.support.errors import JobError
@@ -44,23 +50,45 @@ _STARTS = 3
 _OFF = "'%s' is not tuned any further, and stays as it is: %s"
 
 
+@dataclass(frozen=True, eq=False)
+class _Placing:
+    """Writes the order of a model, or of one choice of its sizes."""
+
+    root: Path
+    asked: "Resolved"
+    executable: Executable | VaryingExecutable
+    database: str
+    size: OneSize | None = None
+
+    def __call__(self) -> OrderFolder:
+        made_private(self.root)
+        shapes = None if self.size is None else self.size.shapes
+        return ordered(self.root, self.asked, self.executable, self.database, shapes)
+
+
 @dataclass(eq=False)
 class _Followed:
     """A model of this process that is tuned.
 
     Attributes:
         model: what is exchanged; it is not kept alive.
+        runs: digest of the program that it runs.
         order: writes its order, the first time; None when that is done.
+        sizes: writes orders for choices of its sizes; None where they do not vary.
         folder, owner: its order's, and the file that says that this process runs it.
         version: of the artifact that it runs.
+        over: whether its order is ended.
     """
 
-    model: "weakref.ref[Exchanged]"
+    model: "weakref.ref[Exchanged | OneSize]"
     title: str
-    order: Callable[[], OrderFolder] | None
+    runs: str
+    order: _Placing | None
+    sizes: _Placing | None = None
     folder: OrderFolder | None = None
     owner: Path | None = None
     version: int = 0
+    over: bool = False
 
     def disown(self) -> None:
         """This process no longer needs the order."""
@@ -98,12 +126,9 @@ class Follower:
     def follow(self, executable: "M", asked: "Resolved", database: str) -> "M":
         """As `BackgroundTuner.followed`."""
         model = exchanged(executable)
-
-        def order() -> OrderFolder:
-            made_private(self.root)
-            return ordered(self.root, asked, executable, database)
-
-        self.add(_Followed(weakref.ref(model), model.title, order))
+        place = _Placing(self.root, asked, executable, database)
+        again = place if isinstance(executable, VaryingExecutable) else None
+        self.add(_Followed(weakref.ref(model), model.title, digest_of(model.recipe), place, again))
         return model  # type: ignore[return-value]
 
     def add(self, followed: _Followed) -> None:
@@ -155,29 +180,38 @@ class Follower:
         if model is None:
             return False
         if followed.order is not None:
-            followed.folder, order = followed.order(), followed.order
-            followed.order = None if followed.folder.order is not None else order
+            followed.folder, followed.order = followed.order(), None
         folder = followed.folder
         assert folder is not None
-        if followed.owner is None:
-            followed.owner = folder.own(digest_of(model.recipe))
+        if not (followed.over or followed.owner):
+            followed.owner = folder.own(followed.runs)
         state = folder.state
         if state.version > followed.version:
             self._exchange(followed, model, folder, state.version)
-        if state.ended:
-            if state.failed:
-                LOG.warning(_OFF, followed.title, state.ended)
+        if followed.sizes is not None and isinstance(model, ExchangedVarying):
+            for size in model.often():
+                place = replace(followed.sizes, size=size)
+                self.add(_Followed(weakref.ref(size), followed.title, followed.runs, place))
+        if not (state.ended or followed.over):
+            if folder.order is None:
+                raise JobError(f"somebody has deleted its order in '{folder.path}'")
+            self._see_to_tuner()
+            return True
+        if state.failed:
+            LOG.warning(_OFF, followed.title, state.ended)
             return False
-        self._see_to_tuner()
-        return True
+        followed.over = True
+        followed.disown()
+        return followed.sizes is not None  # more of them may be called often
 
     def _exchange(
-        self, followed: _Followed, model: Exchanged, folder: OrderFolder, version: int
+        self, followed: _Followed, model: Exchanged | OneSize, folder: OrderFolder, version: int
     ) -> None:
         better = load(folder.artifact(version))
         model.exchange(better)  # type: ignore[arg-type]  # which refuses another kind
         followed.version = version
-        followed.owner = folder.own(digest_of(better.recipe))
+        followed.runs = digest_of(better.recipe)
+        followed.owner = folder.own(followed.runs)
         LOG.info("'%s' runs with better schedules from now on", followed.title)
 
     def _see_to_tuner(self) -> None:

@@ -29,6 +29,7 @@ from tilesmith.compiler.recipe.program import Recipe
 from tilesmith.compiler.recipe.variants import VaryingRecipe
 from tilesmith.jobs.requests.request import Resolved
 from tilesmith.records.jobs import processes
+from tilesmith.records.trials.toolchain import Toolchain
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.support.files import unwritable, written
@@ -51,8 +52,10 @@ class TuningOrder:
         target: as `Target.to_json`.
         database: where schedules are kept: absolute path or URL.
         shapes, threads, precision, updates, chips, bits: as `Resolved`.
+        ranges: where this is one choice of sizes of a model that runs for ranges of them: these.
         packs: as `Resolved`, absolute paths.
         measure: as `TuneRequest.measure`.
+        tools: versions of the installation that compiled it; another one leaves it alone.
     """
 
     model: str
@@ -64,9 +67,16 @@ class TuningOrder:
     shapes: Shapes = field(default_factory=dict)
     updates: dict[str, str] = field(default_factory=dict)
     chips: int = 1
+    ranges: Shapes = field(default_factory=dict)
     packs: tuple[str, ...] | None = None
     measure: str | None = None
     bits: str = "any"
+    tools: dict[str, str] = field(default_factory=lambda: Toolchain.installed().to_dict())
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this installation is the one that compiled it."""
+        return self.tools == Toolchain.installed().to_dict()
 
     @property
     def key(self) -> str:
@@ -87,9 +97,10 @@ class TuningOrder:
     @classmethod
     def from_json(cls, text: str) -> "TuningOrder":
         raw = json.loads(text)
-        shapes = {name: _extents(said) for name, said in raw.pop("shapes").items()}
+        for key in ("shapes", "ranges"):
+            raw[key] = {name: _extents(said) for name, said in raw[key].items()}
         packs = raw.pop("packs")
-        return cls(**raw, shapes=shapes, packs=None if packs is None else tuple(packs))
+        return cls(**raw, packs=None if packs is None else tuple(packs))
 
 
 def _extents(said: list[Any]) -> tuple[Any, ...]:

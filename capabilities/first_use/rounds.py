@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tilesmith.capabilities.first_use.orders import OrderFolder, OrderState, TuningOrder, digest_of
+from tilesmith.capabilities.first_use.orders import (
+    OrderFolder,
+    OrderState,
+    Shapes,
+    TuningOrder,
+    digest_of,
+)
+from tilesmith.capabilities.first_use.priority import MachineLoad, Pause
 from tilesmith.capabilities.first_use.writing import digest_of_file
 from tilesmith.compiler.recipe.program import kernels_of
 from tilesmith.compiler.runtime.executable import Executable
@@ -50,9 +57,10 @@ _IDLE = 2
 _MOST_S = 1800.0
 """Seconds of all rounds together."""
 _TURNS = 5
+_PAUSED_S = 0.5
 
 Compiled = Executable | VaryingExecutable
-Search = Callable[[TuningOrder, float, int, CancelToken], TuneReport]
+Search = Callable[[TuningOrder, float, int, CancelToken, Pause], TuneReport]
 
 
 @dataclass(frozen=True)
@@ -62,13 +70,17 @@ class Tools:
     Attributes:
         search: a tuning job of some seconds.
         clock: tells seconds when models are run in turns.
+        load: how busy others keep the machine.
     """
 
     search: Search
     clock: Callable[[], float] = time.perf_counter
+    load: Callable[[], MachineLoad] = MachineLoad
 
 
-def searched(order: TuningOrder, seconds: float, seed: int, token: CancelToken) -> TuneReport:
+def searched(
+    order: TuningOrder, seconds: float, seed: int, token: CancelToken, pause: Pause
+) -> TuneReport:
     """A tuning job of so many seconds; errors as `run_job`."""
     asked = order.resolved()
     request = TuneRequest(
@@ -76,7 +88,7 @@ def searched(order: TuningOrder, seconds: float, seed: int, token: CancelToken) 
         precision=asked.precision, updates=asked.updates, time_limit=seconds, seed=seed,
         measure=order.measure, bits=asked.bits,
     )  # fmt: skip
-    return run_job(tuning_job(request, time.monotonic()), cancel=token)
+    return run_job(tuning_job(request, time.monotonic()), cancel=token, pause=pause)
 
 
 TOOLS = Tools(searched)
@@ -91,42 +103,55 @@ def another(folder: OrderFolder, token: CancelToken, tools: Tools = TOOLS) -> No
     order, state = folder.order, folder.state
     if order is None:
         return
-    begun = time.monotonic()
+    pause = Pause(tools.load(), lambda: token.cancelled)
+    _wait(pause)
+    begun, waited = time.monotonic(), pause.seconds
     try:
-        state = _round(folder, order, token, tools)
+        state = _round(folder, order, token, tools, pause)
     except JobStopped:
         return  # every trial is kept, and the next round knows of them
     except TilesmithError as error:
         _LOG.warning("'%s' cannot be tuned: %s", order.model, error)
         state = replace(state, ended=str(error), failed=True)
-    seconds = state.seconds + time.monotonic() - begun
-    state = replace(state, rounds=state.rounds + 1, seconds=seconds)
-    if not state.ended and (state.idle >= _IDLE or seconds >= _MOST_S):
+    if token.cancelled:
+        return
+    spent = time.monotonic() - begun - (pause.seconds - waited)
+    state = replace(state, seconds=state.seconds + spent)
+    if not state.ended and (state.idle >= _IDLE or state.seconds >= _MOST_S):
         state = replace(state, ended=f"no gain is expected after {state.rounds} rounds")
     folder.state = state
 
 
-def _round(folder: OrderFolder, order: TuningOrder, token: CancelToken, tools: Tools) -> OrderState:
-    state = folder.state
-    now = _running(folder, order)
-    seconds = min(_LONGEST_S, _FIRST_S * 2**state.rounds)
-    report = tools.search(order, seconds, state.rounds, token)
+def _round(
+    folder: OrderFolder, order: TuningOrder, token: CancelToken, tools: Tools, pause: Pause
+) -> OrderState:
+    """How far the order is after one more round."""
+    before = folder.state
+    now, waited = _running(folder, order), pause.seconds
+    seconds = min(_LONGEST_S, _FIRST_S * 2**before.rounds)
+    report = tools.search(order, seconds, before.rounds, token, pause)
+    # a round that mostly waited, or tried nothing, says nothing of what is to be gained
+    counts = report.counts.trials > 0 and pause.seconds - waited < seconds / 2
+    state = replace(before, rounds=before.rounds + counts)
     better = build_executable(order.resolved())
-    if digest_of(better.recipe) == digest_of(now.recipe):
-        return replace(state, idle=state.idle + (report.counts.trials > 0))
-    comparison = compared(better, now, tools.clock)
+    if token.cancelled or digest_of(better.recipe) == digest_of(now.recipe):
+        return replace(state, idle=state.idle + counts)
+    _wait(pause)
+    comparison = compared(better, now, order.shapes, tools.clock)
     _LOG.info("'%s': %.3f of the time it takes now", order.model, comparison.ratio)
-    if token.cancelled:
-        return state
     if not comparison.is_faster:
         if comparison.is_slower:
             _keep(order, now, comparison.second_s)
-        return replace(state, idle=state.idle + 1)
+        return replace(state, idle=state.idle + counts)
     version = state.version + 1
     better.save(folder.artifact(version))
     folder.artifact(version - 1).unlink(missing_ok=True)
-    ratio = state.ratio * comparison.ratio
-    return replace(state, version=version, idle=0, ratio=ratio)
+    return replace(state, version=version, idle=0, ratio=state.ratio * comparison.ratio)
+
+
+def _wait(pause: Pause) -> None:
+    while pause():
+        time.sleep(_PAUSED_S)
 
 
 def _running(folder: OrderFolder, order: TuningOrder) -> Compiled:
@@ -137,6 +162,8 @@ def _running(folder: OrderFolder, order: TuningOrder) -> Compiled:
         raise ModelError(f"the model's file '{model}' has changed since it was compiled")
     if state.version:
         return load(folder.artifact(state.version))
+    if order.ranges:
+        asked = replace(asked, shapes=order.ranges)
     untuned = build_executable(replace(asked, database=None))
     runs = set(folder.owners().values())
     if not runs or digest_of(untuned.recipe) in runs or not is_there(order.database):
@@ -144,9 +171,9 @@ def _running(folder: OrderFolder, order: TuningOrder) -> Compiled:
     return build_executable(asked)
 
 
-def compared(one: Compiled, other: Compiled, clock: Callable[[], float]) -> Versus:
+def compared(one: Compiled, other: Compiled, shapes: Shapes, clock: Callable[[], float]) -> Versus:
     """Two forms of a model, run in turns on the same random inputs."""
-    models = [at_one_size(model, {}) for model in (one, other)]
+    models = [at_one_size(model, shapes) for model in (one, other)]
     inputs = random_inputs(models[0])
     runs = [partial(model.run, inputs) for model in models]
 

@@ -60,6 +60,9 @@ def main(root: Path) -> None:
 
 def _is_open(folder: "OrderFolder") -> bool:
     """Whether an order is to be worked on; what only living processes need is deleted if not."""
+    order = folder.order
+    if order is None or not order.is_ours:
+        return False
     if folder.owners():
         return not folder.state.ended
     with suppress(OSError, TilesmithError):

@@ -5,7 +5,8 @@ them. That is done once for each content: processes that hold the same model sha
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import external_data_helper
 
-from tilesmith.capabilities.first_use.orders import OrderFolder, TuningOrder, made_private
+from tilesmith.capabilities.first_use.orders import (
+    OrderFolder,
+    OrderState,
+    TuningOrder,
+    made_private,
+)
 from tilesmith.compiler.driver.front_end import FrontEndModel, format_of
 from tilesmith.compiler.onnx.files.file import parsed
 from tilesmith.compiler.runtime.executable import Executable
@@ -63,9 +69,16 @@ class _Content:
 
 
 def ordered(
-    root: Path, asked: Resolved, executable: Executable | VaryingExecutable, database: str
+    root: Path,
+    asked: Resolved,
+    executable: Executable | VaryingExecutable,
+    database: str,
+    one_size: Mapping[str, tuple[int, ...]] | None = None,
 ) -> OrderFolder:
     """The folder of the order for what was compiled, which is written if it is not there.
+
+    Args:
+        one_size: of a model whose sizes vary, the shapes of inputs to make a program for.
 
     Raises:
         ModelError: the model has no form that another process could read.
@@ -84,14 +97,18 @@ def ordered(
     located = database if "://" in database else str(Path(database).resolve())
     order = TuningOrder(
         path, digest, asked.target.to_json(), located, asked.threads, asked.precision, shapes,
-        updates, asked.chips, _absolute(asked.packs), bits=asked.bits,
+        updates, asked.chips, packs=_absolute(asked.packs), bits=asked.bits,
     )  # fmt: skip
+    if one_size is not None:
+        order = replace(order, shapes=dict(one_size), ranges=shapes)
     folder = OrderFolder(root / order.key)
     made_private(folder.path)
-    if folder.order is None:
+    state = folder.state
+    if folder.order is None and (not state.ended or state.failed):
+        folder.state = OrderState()
         if content is not None:
             content.write(folder.path)
-            order = TuningOrder(**{**vars(order), "model": str(folder.path / _MODEL)})
+            order = replace(order, model=str(folder.path / _MODEL))
         folder.write("order.json", order.to_json())
     return folder
 

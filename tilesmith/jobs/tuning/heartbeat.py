@@ -23,6 +23,12 @@ from tilesmith.tuner.tasks.options import Progress
 
 Observer = Callable[[Progress], None]
 
+Pause = Callable[[], str]
+"""Why a job is to wait before its next batch; "" if it is not."""
+
+_PAUSED_S = 0.5
+"""Seconds until a job that is paused asks again."""
+
 _RATE_OVER_S = 60.0
 _JOIN_S = 2.0
 
@@ -81,12 +87,15 @@ class _Told:
 
 
 @contextmanager
-def beating(database: Database, job: int | None, observer: Observer | None) -> Iterator[Observer]:
+def beating(
+    database: Database, job: int | None, observer: Observer | None, pause: Pause | None = None
+) -> Iterator[Observer]:
     """Beat for a job held by `database` while the block runs; gives the observer to run it with.
 
     Args:
         job: None beats for nothing (a replay writes nothing).
         observer: is told of progress as well.
+        pause: as for `run_job`; the job is paused where it tells of progress.
     """
     latest, ended = _Told(), threading.Event()
     number = -1 if job is None else job
@@ -95,6 +104,9 @@ def beating(database: Database, job: int | None, observer: Observer | None) -> I
         latest.take(progress)
         if observer is not None:
             observer(progress)
+        while pause is not None and (why := pause()):
+            latest.take(replace(progress, doing=why))
+            time.sleep(_PAUSED_S)
 
     def beat() -> None:
         while not ended.wait(BEAT_S):

@@ -22,7 +22,7 @@ from tilesmith.jobs.requests.varying import option_words
 from tilesmith.jobs.subjects.subject import WeightedWorkload, subject_words
 from tilesmith.jobs.subjects.targets import check_schedulable
 from tilesmith.jobs.tuning.ending import JobStopped, ended_in_order
-from tilesmith.jobs.tuning.heartbeat import Observer, beating
+from tilesmith.jobs.tuning.heartbeat import Observer, Pause, beating
 from tilesmith.jobs.tuning.known import starting_point
 from tilesmith.jobs.tuning.machines import can_measure_here, check_measurable_here, noting
 from tilesmith.jobs.tuning.replaying import Recorded, recorded_results
@@ -151,11 +151,14 @@ def run_job(
     observer: Observer | None = None,
     cancel: CancelToken | None = None,
     cluster: "Cluster | None" = None,
+    pause: Pause | None = None,
 ) -> TuneReport:
     """Run (or resume) the job; every finished trial is in the database whatever happens.
 
     Args:
         cluster: that has its workers; None: the job finds its own.
+        pause: asked between batches why the job is to wait, which its progress then says. A time
+            limit goes on meanwhile.
 
     Raises:
         DatabaseError: the database cannot be opened or written.
@@ -164,7 +167,7 @@ def run_job(
     """
     if observer is None and in_notebook():
         with progress_display() as shown:
-            return run_job(job, shown, cancel, cluster)
+            return run_job(job, shown, cancel, cluster, pause)
     options, database = job.options, str(job.asked.database)
     for registry, name in (
         (strategies, options.strategy),
@@ -183,7 +186,7 @@ def run_job(
 
         def search(fleet: "Fleet | None", again: bool) -> tuple[TuningSummary, dict[str, str]]:
             asked = replace(job, resume=True) if again else job
-            return _searched(asked, opened, fleet, observer, token)
+            return _searched(asked, opened, fleet, observer, token, pause)
 
         summary, models = searched_on(
             cluster or own, job.target, job.threads, search, measures=job.on_hardware
@@ -210,6 +213,7 @@ def _searched(
     fleet: "Fleet | None",
     observer: Observer | None,
     token: CancelToken,
+    pause: Pause | None,
 ) -> tuple[TuningSummary, dict[str, str]]:
     """The job from its registration, or where it is resumed, to its mark in the database."""
     with token.shielded():
@@ -223,7 +227,7 @@ def _searched(
     with ended_in_order(ledger, token, opened.name):
         measuring = _runners(job, opened, fleet)
         watched = noting(opened, fleet, job.on_hardware)
-        with watched, beating(opened, number, observer) as observing:
+        with watched, beating(opened, number, observer, pause) as observing:
             outcome = _tuned(job, opened, ledger, measuring, observing, token)
         with token.shielded():
             _keep_choices(job, opened, ledger, outcome[0])
