@@ -39,6 +39,7 @@ from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu import CpuSimulator
 from tilesmith.simulator.cpu.microbenchmarks.peak import peak_kernel
+from tilesmith.simulator.dispatch import simulators
 from tilesmith.tuner.measurement.arena import BumpAllocator
 
 
@@ -129,7 +130,8 @@ class Bench:
         self._fastest = float("inf")
         self._peak, flops = peak_kernel(self._target)
         ones = {b.name: np.ones(concrete_shape(b), np.float32) for b in self._peak.inputs}
-        self._cycles = flops / (2 * lanes * self._target.number("fma.ports"))
+        calibrated = simulators["cpu"].calibrated(self._target, measure=True)
+        self._cycles = flops / (2 * lanes * calibrated.number("fma.rate"))
         output = self._peak.allocate_output()
         self._reference = self._peak.bind({**ones, self._peak.output.name: output})
         self._fastest = min(_seconds(self._reference) for _ in range(3000))

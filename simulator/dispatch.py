@@ -109,6 +109,10 @@ class FamilySimulator(ABC):
         """
         return target.with_settings(settings)
 
+    def contradictions(self, target: Target) -> list[str]:
+        """Sentences about what was measured of a target to be otherwise than it is described."""
+        return []
+
     def alike(self, target: Target) -> Target:
         """A target that has the same configurations for every workload (in another order, maybe):
         one for many that differ only in how fast they are."""

@@ -27,7 +27,7 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.batches import Batch, batches, skeleton
 from tilesmith.simulator.cpu.facts import Facts, Floats, evaluate
 from tilesmith.simulator.cpu.features import NAMES, VERDICT, features
-from tilesmith.simulator.cpu.machine import CpuCore
+from tilesmith.simulator.cpu.machine import RATES, CpuCore, contradictions
 from tilesmith.simulator.cpu.model import TERMS, ProgramCost, program_cost
 from tilesmith.simulator.cpu.skeleton import Skeleton
 from tilesmith.simulator.dispatch import (
@@ -66,13 +66,20 @@ class CpuSimulator(FamilySimulator):
         return calibrated(target, measure)
 
     def with_settings(self, target: Target, settings: Mapping[str, str | FactValue]) -> Target:
-        """Another instruction set (`isa.name`) brings its vectors and features along."""
+        """Another instruction set (`isa.name`) brings its vectors and features along; a stated
+        number takes the place of what was measured in its stead."""
         from tilesmith.codegen.host.machine import narrowed
 
         others = dict(settings)
         if "isa.name" in target and "isa.name" in others:
             target = narrowed(target, str(others.pop("isa.name")))
+        measured = {RATES[name] for name in others if name in RATES}
+        facts = {name: fact for name, fact in target.facts if name not in measured}
+        target = Target.of(target.name, target.family, facts, target.doc)
         return target.with_settings(others)
+
+    def contradictions(self, target: Target) -> list[str]:
+        return contradictions(target)
 
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Latency, features and bound of every configuration (see `simulator.judge`)."""

@@ -26,6 +26,16 @@ DEFAULTS: dict[str, float] = {
 }
 """Calibratable facts and their values when absent: clock, and what a loop that only reads draws
 from each level (measured by `calibration` on one AVX-512 core)."""
+RATES = {
+    "fma.ports": "fma.rate",
+    "load.ports": "load.rate",
+    "fma.latency": "fma.cycles",
+    "issue.width": "issue.rate",
+}
+"""What a CPU is described to have, and what it reaches where that was measured, which counts."""
+APART = 1.25
+"""Factor between what a CPU is described to have and what it reaches that is worth a sentence: a
+clock that moves while it is measured makes less."""
 REACHED = (0.72, 0.88, 0.9)
 """Shares of that which nests reach that compute, too (fitted; memory: assumed)."""
 
@@ -83,6 +93,9 @@ class CpuCore:
         def number(name: str) -> float:
             return target.number(name) if name in target else DEFAULTS[name]
 
+        def reached(name: str) -> float:
+            return target.number(RATES[name] if RATES[name] in target else name)
+
         line = target.integer("line.bytes")
         lines = [target.integer(f"l{level}.kib") * 1024 // line for level in (1, 2, 3)]
         ways = [target.integer(f"l{level}.ways") for level in (1, 2, 3)]
@@ -90,11 +103,11 @@ class CpuCore:
         return cls(
             lanes=vector_width(target),
             registers=target.integer("vector.registers"),
-            fma_ports=target.number("fma.ports"),
-            load_ports=target.number("load.ports"),
+            fma_ports=reached("fma.ports"),
+            load_ports=reached("load.ports"),
             store_ports=number("store.ports"),
-            fma_latency=target.number("fma.latency"),
-            width=target.number("issue.width"),
+            fma_latency=reached("fma.latency"),
+            width=reached("issue.width"),
             reorder=target.number("reorder.buffer"),
             line=line,
             sets=_triple([max(1, n // w) for n, w in zip(lines, ways, strict=True)]),
@@ -114,6 +127,16 @@ class CpuCore:
                 ("tiles", number("tiles.ports")),
             ),
         )
+
+
+def contradictions(target: Target) -> list[str]:
+    """Sentences about facts that were measured to be otherwise than the CPU is described."""
+    return [
+        f"{name} = {target.fact(name).value:g} is {target.fact(name).source}, and {rate} = "
+        f"{target.number(rate):g} was measured, which the simulator reckons with"
+        for name, rate in RATES.items()
+        if rate in target and not 1 / APART < target.number(rate) / target.number(name) < APART
+    ]
 
 
 def _units(target: Target) -> list[str]:

@@ -141,7 +141,7 @@ def test_this_machine_is_calibrated_once_and_stays_the_same_target(
     found = resolve_target("cpu", calibrate=True)
     assert 0.1 < found.number("clock.ghz") < 10
     (kept,) = tmp_path.iterdir()
-    kept.write_text('{"clock.ghz": 2.5}')
+    kept.write_text('{"clock.ghz": 2.5, "fma.rate": 1.0}')
     again = resolve_target("cpu", calibrate=True)
     assert again.number("clock.ghz") == 2.5, "measured once"
     assert plain.identity == found.identity == again.identity

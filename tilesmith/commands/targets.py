@@ -83,7 +83,11 @@ def _explained_mesh(mesh: "Mesh") -> str:
 
 def _explanation(target: "Target") -> str:
     heading = f"{target.name}: {target.doc or target.family} (family {target.family})\n"
-    return heading + _facts(target)
+    from tilesmith.simulator.dispatch import simulators
+
+    simulator = simulators.find(target.family)
+    said = simulator.contradictions(target) if simulator is not None else []
+    return "\n".join([heading + _facts(target), *said])
 
 
 def _facts(target: "Target") -> str:

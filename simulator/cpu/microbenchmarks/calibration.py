@@ -1,5 +1,5 @@
-"""Microbenchmarks of the CPU we sit on: its clock, what one core reads from each memory level, and
-how many dot products it begins in a cycle.
+"""Microbenchmarks of the CPU we sit on: its clock, how many operations a core begins in a cycle
+(`chains`), and what it reads from each memory level.
 
 Taken once and kept as JSON in the user's cache folder, by the target's identity; `calibrated` adds
 them to a target as calibratable facts, so that its identity (and every key made from it) stays the
@@ -20,6 +20,7 @@ from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Fact, Target
 from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of
+from tilesmith.simulator.cpu.microbenchmarks.chains import rates
 from tilesmith.simulator.cpu.microbenchmarks.peak import dot_peak_kernel, peak_kernel
 from tilesmith.simulator.cpu.microbenchmarks.shared_machine import (
     between_threads,
@@ -35,7 +36,8 @@ PATIENCE_S = 0.2
 """No more rounds after so long, but `LEAST_ROUNDS`."""
 LEAST_ROUNDS = 5
 UNITS = {
-    "clock.ghz": "GHz", "ports": "operations/cycle", "cores": "cores", "barrier.cycles": "cycles",
+    "clock.ghz": "GHz", "ports": "operations/cycle", "rate": "operations/cycle", "cores": "cores",
+    "cycles": "cycles",
 }  # fmt: skip
 
 
@@ -44,13 +46,14 @@ def calibrated(target: Target, measure: bool = False) -> Target:
 
     Args:
         measure: take the microbenchmarks now (a second or two; only for the CPU we sit on) if they
-            have not been kept yet, or by a version that knew fewer; what was kept stays.
+            have not been kept yet, or by a version that knew fewer. What was kept stays, but where
+            the length of a cycle was derived from an assumed number of ports.
     """
     if os.environ.get(ENVIRONMENT) == "off":
         return target
     kept = _read(target)
-    if measure and (kept is None or not knows_threads(kept)):
-        kept = {**microbenchmarks(target), **(kept or {})}
+    if measure and (kept is None or not knows_threads(kept) or "fma.rate" not in kept):
+        kept = {**microbenchmarks(target), **(kept if kept and "fma.rate" in kept else {})}
         _write(target, kept)
     return with_calibration(target, kept) if kept else target
 
@@ -65,15 +68,16 @@ def with_calibration(target: Target, values: dict[str, float]) -> Target:
 
 
 def microbenchmarks(target: Target) -> dict[str, float]:
-    """Measure this machine: facts by name, `clock.ghz`, `*.bytes_per_cycle`, `dot.*.ports`,
+    """Measure this machine: facts by name, those of `chains`, `*.bytes_per_cycle`, `dot.*.ports`,
     `*.cores`, `barrier.cycles`."""
+    facts = rates(target, _fastest)
+    hertz = facts["clock.ghz"] * 1e9
     kernel, flops = peak_kernel(target)
     lanes = vector_width(target)
     ones = {b.name: np.ones(concrete_shape(b), np.float32) for b in kernel.inputs}
     run = kernel.bind({**ones, kernel.output.name: kernel.allocate_output()})
-    hertz = flops / (2 * lanes * target.number("fma.ports")) / _fastest(run)
+    facts["fma.rate"] = round(flops / (2 * lanes) / _fastest(run) / hertz, 2)
     sizes = [target.integer(f"l{level}.kib") * 1024 for level in (1, 2, 3)]
-    facts = {"clock.ghz": round(hertz / 1e9, 3)}
     for name, size in (
         ("l2", (sizes[0] + sizes[1]) // 2),
         ("l3", min(4 * sizes[1], (sizes[1] + sizes[2]) // 2)),

@@ -19,14 +19,28 @@ def test_an_older_calibration_is_completed_and_kept(
     host = host_target()
     monkeypatch.setenv(calibration.ENVIRONMENT, str(tmp_path))
     monkeypatch.setattr(shared_machine, "_cores", lambda: 2)
-    facts = {"clock.ghz": 9.0, "memory.cores": 1.25, "barrier.cycles": 300.0}
+    facts = {"clock.ghz": 9.0, "fma.rate": 1.0, "memory.cores": 1.25, "barrier.cycles": 300.0}
     monkeypatch.setattr(calibration, "microbenchmarks", lambda target: facts)
     kept = tmp_path / f"{host.identity}.json"
-    kept.write_text('{"clock.ghz": 2.5}')
+    kept.write_text('{"clock.ghz": 2.5, "fma.rate": 1.5}')
     assert "memory.cores" not in calibration.calibrated(host), "nothing is measured unasked"
     machine = CpuCore.of(calibration.calibrated(host, measure=True), threads=2)
     assert (machine.ghz, machine.shared, machine.barrier) == (2.5, (2.0, 1.25), 300.0)
-    assert json.loads(kept.read_text()) == {**facts, "clock.ghz": 2.5}
+    assert json.loads(kept.read_text()) == {**facts, "clock.ghz": 2.5, "fma.rate": 1.5}
+
+
+def test_a_calibration_whose_clock_was_derived_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = host_target()
+    monkeypatch.setenv(calibration.ENVIRONMENT, str(tmp_path))
+    facts = {"clock.ghz": 3.6, "fma.rate": 1.0, "l2.bytes_per_cycle": 25.0, "barrier.cycles": 300.0}
+    monkeypatch.setattr(calibration, "microbenchmarks", lambda target: facts)
+    kept = tmp_path / f"{host.identity}.json"
+    kept.write_text('{"clock.ghz": 1.8, "l2.bytes_per_cycle": 50.0, "barrier.cycles": 150.0}')
+    assert calibration.calibrated(host).number("clock.ghz") == 1.8, "nothing is measured unasked"
+    assert calibration.calibrated(host, measure=True).number("clock.ghz") == 3.6
+    assert json.loads(kept.read_text()) == facts
 
 
 def test_one_core_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

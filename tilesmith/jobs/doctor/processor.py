@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tilesmith.codegen.host.machine import host_instruction_sets, host_target
 from tilesmith.jobs.doctor.finding import Finding
+from tilesmith.simulator.dispatch import simulators
 from tilesmith.tuner.machines.cores import physical, usable
 from tilesmith.tuner.machines.identity import host_facts, machine_name
 
@@ -16,6 +17,7 @@ def findings() -> Iterator[Finding]:
     yield _fine("machine", machine_name())
     yield _fine("model", str(facts.get("model", "unknown")))
     yield from _instructions()
+    yield from _rates()
     yield from _cores()
     memory = facts.get("memory_mib")
     if isinstance(memory, int):
@@ -40,6 +42,21 @@ def _instructions() -> Iterator[Finding]:
         yield _fine("it has besides", ", ".join(others))
     sizes = ((f"L{level}", target.integer(f"l{level}.kib")) for level in (1, 2, 3))
     yield _fine("data caches", ", ".join(f"{name} {kib:,} KiB" for name, kib in sizes))
+
+
+def _rates() -> Iterator[Finding]:
+    """What was measured of a core, if it was."""
+    target = host_target()
+    simulator = simulators[target.family]
+    target = simulator.calibrated(target, measure=False)
+    if "fma.rate" not in target:
+        return
+    rates = ("fma.rate", "load.rate", "store.ports", "issue.rate", "clock.ghz")
+    fused, loads, stores, issued, clock = (target.number(name) for name in rates)
+    begun = f"{fused:g} multiply-adds, {loads:g} loads, {stores:g} stores of whole vectors"
+    yield _fine("begins a cycle", f"{begun}; {issued:g} operations in all, at {clock:g} GHz")
+    for sentence in simulator.contradictions(target):
+        yield _fine("measured otherwise", sentence)
 
 
 def _cores() -> Iterator[Finding]:

@@ -47,7 +47,8 @@ def prefers_dot(target: Target, left: str, right: str, uses: int = MANY) -> bool
     ports = f"dot.{left}.ports"
     if not is_floating(left) or ports not in target:
         return True
-    widened = (uses + WIDENING) / uses / target.number("fma.ports")
+    begun = target.number("fma.rate" if "fma.rate" in target else "fma.ports")
+    widened = (uses + WIDENING) / uses / begun
     return 1 / (group_of(target, left, right) * target.number(ports)) <= widened
 
 
