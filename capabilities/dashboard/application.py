@@ -21,17 +21,10 @@ from starlette.routing import Route
 from tilesmith.capabilities.dashboard.data.access import DatabaseAccess, Shared
 from tilesmith.capabilities.dashboard.data.tally import Tallies
 from tilesmith.capabilities.dashboard.guard import POLICY
+from tilesmith.capabilities.dashboard.pages import schedule_pages
 from tilesmith.capabilities.dashboard.pages.comparison import compare
 from tilesmith.capabilities.dashboard.pages.job_pages import SECTIONS, STATES, JobsWatch
 from tilesmith.capabilities.dashboard.pages.rendering import STATIC, render, static
-from tilesmith.capabilities.dashboard.pages.schedule_pages import (
-    LISTINGS,
-    Code,
-    ScheduleFilter,
-    record,
-    report_of,
-    schedules,
-)
 from tilesmith.capabilities.dashboard.pages.trial_pages import AskedTrials, knobs, trials
 from tilesmith.records import Database
 from tilesmith.records.schema.engine import display_name, parse_url
@@ -65,7 +58,7 @@ class Dashboard:
         self.name = display_name(parse_url(location))
         self.access = DatabaseAccess(location)
         self._tallies = Tallies()
-        self._code = Code()
+        self._code = schedule_pages.Code()
         self._answers: Shared[Answer] = Shared(_SHARED_S, 64)
 
     def application(self) -> Starlette:
@@ -175,13 +168,13 @@ class Dashboard:
     def _schedules(self, request: Request, database: Database) -> str:
         workload, operator, target = (_text(request, n) for n in ("workload", "operator", "target"))
         page = min(_number(request, "page") or 1, 1_000_000)
-        asked = ScheduleFilter(workload, operator, target, page)
-        return self._page("schedules.html", busy=False, **schedules(database, asked))
+        asked = schedule_pages.ScheduleFilter(workload, operator, target, page)
+        return self._page("schedules.html", busy=False, **schedule_pages.schedules(database, asked))
 
     def _record(self, request: Request, database: Database) -> str:
-        number, name = _numbered(request), _choice(request, "code", ("", *LISTINGS))
+        number, name = _numbered(request), _choice(request, "code", ("", *schedule_pages.LISTINGS))
         try:
-            values = record(database, number)
+            values = schedule_pages.record(database, number)
         except DatabaseError as error:
             if "has no record" in str(error):
                 raise Missing(f"There is no record {number} in this database.") from error
@@ -204,7 +197,7 @@ class Dashboard:
             job = self._watch(database).job(number)
             if job is None:
                 raise Missing(f"There is no job {number} in this database.")
-            return report_of(database, job)
+            return schedule_pages.report_of(database, job)
 
         text, status = self._answers.get(str(request.url.path), lambda: self._answer(make, request))
         answer = HTMLResponse(text, status)

@@ -14,17 +14,10 @@ from typing import Any
 
 import ray
 
+from tilesmith.capabilities.fleet import dispatch
 from tilesmith.capabilities.fleet.actor import Request
 from tilesmith.capabilities.fleet.choosers import RayChoosers
 from tilesmith.capabilities.fleet.cluster import Cluster
-from tilesmith.capabilities.fleet.dispatch import (
-    TRIAL,
-    Dispatch,
-    DispatchRules,
-    Kind,
-    TrialBatch,
-    Verdict,
-)
 from tilesmith.capabilities.fleet.pool import (
     Done,
     Event,
@@ -71,7 +64,7 @@ class RayFleet:
         cluster: Cluster | None,
         target: Target,
         threads: int,
-        rules: DispatchRules | None = None,
+        rules: dispatch.DispatchRules | None = None,
         *,
         measures: bool = False,
         pool: RayWorkerPool | None = None,
@@ -83,10 +76,10 @@ class RayFleet:
         """Trials that were done."""
         self._check = _nothing if cluster is None else cluster.check
         self._pool = pool or RayWorkerPool(setup, self._workers, self._check)
-        self._dispatch = Dispatch(rules)
+        self._dispatch = dispatch.Dispatch(rules)
         self._requests: dict[int, Request] = {}
         self._answers: dict[int, Answer] = {}
-        self._sent: dict[int, tuple[TrialBatch, float]] = {}
+        self._sent: dict[int, tuple[dispatch.TrialBatch, float]] = {}
         self._number = 0
         self._turned, self._unmanned_s = time.monotonic(), 0.0
 
@@ -106,7 +99,7 @@ class RayFleet:
         cores = self._workers or int(ray.cluster_resources().get("CPU", 1))
         return RayChoosers(max(1, min(cores, _CHOOSERS)), self._check)
 
-    def begin(self, requests: Iterable[Request], kind: Kind = TRIAL) -> list[int]:
+    def begin(self, requests: Iterable[Request], kind: dispatch.Kind = dispatch.TRIAL) -> list[int]:
         """Have requests run; their numbers, to `wait` for."""
         numbers = []
         for request in requests:
@@ -229,7 +222,7 @@ class RayFleet:
                 worker = self._sent.pop(ticket)[0].worker
                 raise JobError(f"worker {worker} could not do a trial: {reason}")
 
-    def _give_up(self, verdicts: Iterable[Verdict]) -> None:
+    def _give_up(self, verdicts: Iterable[dispatch.Verdict]) -> None:
         """A trial that kills processes has failed; one that was lost with machines ends the job."""
         for verdict in verdicts:
             request = self._requests.pop(verdict.trial)

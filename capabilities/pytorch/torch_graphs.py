@@ -29,17 +29,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from tilesmith.capabilities.pytorch.binding import (
-    BoundGraph,
-    ResultView,
-    is_literal,
-    is_static,
-    laid_out,
-    number_of,
-    orders_of,
-    symbols_of,
-    views_of,
-)
+from tilesmith.capabilities.pytorch import binding
 from tilesmith.capabilities.pytorch.calls import called, results_of
 from tilesmith.capabilities.pytorch.model import PureProgram, exported, is_random, pure_program
 from tilesmith.capabilities.pytorch.partition import Partition, named, partitioned, replaced
@@ -150,7 +140,7 @@ class _Entry:
     weights: _Weights
     places: tuple[int, ...]
     feeds: tuple[int, ...]
-    views: tuple[ResultView, ...]
+    views: tuple[binding.ResultView, ...]
     orders: Mapping[int, tuple[int, ...]]
 
     def writes_shared(self, args: Sequence[Any]) -> bool:
@@ -175,7 +165,7 @@ class _Entry:
         else:
             results = results_of(self.runs.run(tensors), self.signature, tensors)
         for number, order in self.orders.items():
-            results[number] = laid_out(results[number], order)
+            results[number] = binding.laid_out(results[number], order)
         return results
 
 
@@ -205,18 +195,18 @@ class CompiledGraph:
         self._require_tuned = bool(self.asked.pop("require_tuned", False))
         self._tuning = tuning
         self.report = GraphReport(_called(graph))
-        self._views = tuple(views_of(graph)) if inside is None else ()
+        self._views = tuple(binding.views_of(graph)) if inside is None else ()
         kept = {view.output for view in self._views}
-        self._orders = {n: order for n, order in orders_of(graph).items() if n not in kept}
+        self._orders = {n: order for n, order in binding.orders_of(graph).items() if n not in kept}
         self._lock = threading.Lock()
         self._entries: dict[tuple[Any, ...], _Entry] = {}
         self._compiled = 0
         self._given_up = False
         held = [n for n in graph.graph.nodes if n.op == "placeholder"]
         if static is None:
-            static = [i for i, node in enumerate(held) if is_static(node)]
+            static = [i for i, node in enumerate(held) if binding.is_static(node)]
         self._static = tuple(static)
-        self._literal = tuple(i for i, node in enumerate(held) if is_literal(node))
+        self._literal = tuple(i for i, node in enumerate(held) if binding.is_literal(node))
         fixed = {*self._static, *self._literal}
         self._varied = tuple(i for i in range(len(held)) if i not in fixed)
 
@@ -291,7 +281,7 @@ class CompiledGraph:
             return entry
 
     def _entry(self, args: Sequence[Any]) -> _Entry:
-        bound = BoundGraph(self.graph, args, self._static, self._literal)
+        bound = binding.BoundGraph(self.graph, args, self._static, self._literal)
         varied = [i for i in self._varied if isinstance(args[i], torch.Tensor)]
         examples = tuple(_example(args[i]) for i in varied)
         pure = pure_program(exported(bound, examples, name="graph"), "graph")
@@ -303,11 +293,11 @@ class CompiledGraph:
                 "training; for inference call the module's eval(), or call it under torch.no_grad()"
             )
         runs = self._runs(pure, random)
-        symbols = symbols_of(self.graph, args)
+        symbols = binding.symbols_of(self.graph, args)
         if not all(view.plain for view in self._views):
             raise ModelError("it gives an argument's memory as elements of another kind")
         feeds = tuple(
-            number_of(s.name) if s.leaf < 0 else varied[s.leaf] for s in signature.sources
+            binding.number_of(s.name) if s.leaf < 0 else varied[s.leaf] for s in signature.sources
         )
         places = tuple(i for i in self._static if i not in feeds)
         return _Entry(

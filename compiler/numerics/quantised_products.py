@@ -8,15 +8,8 @@ unsigned bytes and constant int8 weights, the answer is the reason, in words for
 import numpy as np
 
 from tilesmith.compiler.graph.graph import Node
+from tilesmith.compiler.numerics import quantised
 from tilesmith.compiler.numerics.integer_products import QuantisedProduct
-from tilesmith.compiler.numerics.quantised import (
-    bias_in_steps,
-    coded_weights,
-    coding_of,
-    is_dequantise,
-    is_dequantised,
-    weights_of,
-)
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 
 DEQUANTISED = ("Conv", "MatMul", "Gemm")
@@ -53,14 +46,14 @@ def _refused(rewriter: Rewriter, product: QuantisedProduct) -> str:
 def _of_numbers(rewriter: Rewriter, node: Node) -> QuantisedProduct | str | None:
     """Of Conv, MatMul and Gemm."""
     before = rewriter.producer(node.inputs[0])
-    weights = weights_of(rewriter, node.inputs[1])
-    if before is None or not is_dequantise(before):
-        if before is not None and is_dequantised(before):
+    weights = quantised.weights_of(rewriter, node.inputs[1])
+    if before is None or not quantised.is_dequantise(before):
+        if before is not None and quantised.is_dequantised(before):
             return "activations have several scales"
         return None if isinstance(weights, str) else "activations are float32"
     if isinstance(weights, str):
         return weights
-    coding, source = coding_of(rewriter, before), before.inputs[0]
+    coding, source = quantised.coding_of(rewriter, before), before.inputs[0]
     if coding.dtype != "uint8":
         return "activations have a sign"
     if node.is_onnx("Gemm") and node.attribute("transB", 0):
@@ -75,7 +68,7 @@ def _of_numbers(rewriter: Rewriter, node: Node) -> QuantisedProduct | str | None
         return "scales are not positive"
     bias = np.zeros(steps.size)
     if node.input(2):
-        steps_of_bias = bias_in_steps(rewriter, node.inputs[2], steps)
+        steps_of_bias = quantised.bias_in_steps(rewriter, node.inputs[2], steps)
         if steps_of_bias is None or steps_of_bias.size not in (1, steps.size):
             return "the bias varies"
         bias = np.broadcast_to(steps_of_bias * float(node.attribute("beta", 1.0)), steps.shape)
@@ -94,7 +87,7 @@ def _of_sums(rewriter: Rewriter, node: Node) -> QuantisedProduct | str:
     if zero is None:
         return "zero points of weights vary"
     channels = 0 if node.is_onnx("ConvInteger") else values.ndim - 1
-    weights = coded_weights(values, np.ones(1, np.float32), zero, channels)
+    weights = quantised.coded_weights(values, np.ones(1, np.float32), zero, channels)
     if isinstance(weights, str):
         return weights
     count = values.shape[channels]

@@ -5,13 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilesmith.compiler.graph.graph import INTERNAL_DOMAIN, Node, attributes_of
-from tilesmith.compiler.numerics.quantised import (
-    BYTES,
-    coded_weights,
-    dequantise,
-    quantise,
-    stated_coding,
-)
+from tilesmith.compiler.numerics import quantised
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
 
@@ -56,10 +50,10 @@ def _spell(rewriter: Rewriter, node: Node, coded: str) -> None:
         return
     if node.attribute("precision", 0) not in (0, 1):
         return
-    coding = stated_coding(rewriter, node.inputs[1], node.input(2), infos[0].dtype)
+    coding = quantised.stated_coding(rewriter, node.inputs[1], node.input(2), infos[0].dtype)
     if coding is None:
         return
-    make = quantise if coded == node.writes[0] else dequantise
+    make = quantised.quantise if coded == node.writes[0] else quantised.dequantise
     new = make(rewriter, node.inputs[0], node.writes[0], coding, node.name)
     rewriter.replace(node, new)
 
@@ -68,22 +62,22 @@ def _spell_product(rewriter: Rewriter, node: Node) -> None:
     """QLinearConv or QLinearMatMul, where weights are constant and fit."""
     x, xs, xz, w, ws, wz, ys, yz = node.inputs[:8]
     infos = [rewriter.info(name) for name in (x, w, node.writes[0])]
-    if not all(info.known and info.elements and info.dtype in BYTES for info in infos):
+    if not all(info.known and info.elements and info.dtype in quantised.BYTES for info in infos):
         return
-    before = stated_coding(rewriter, xs, xz, infos[0].dtype)
-    after = stated_coding(rewriter, ys, yz, infos[2].dtype)
+    before = quantised.stated_coding(rewriter, xs, xz, infos[0].dtype)
+    after = quantised.stated_coding(rewriter, ys, yz, infos[2].dtype)
     values, scale, zero = (rewriter.constant(name) for name in (w, ws, wz))
     if before is None or after is None or values is None or scale is None or zero is None:
         return
     convolution = node.operator == "QLinearConv"
     axis = 0 if convolution else values.ndim - 1
-    if isinstance(coded_weights(values, scale, zero, axis), str):
+    if isinstance(quantised.coded_weights(values, scale, zero, axis), str):
         return
     result, name = infos[2], node.name or node.writes[0]
     numbers = rewriter.add_tensor(x, "float32", infos[0].dims)
     weights = rewriter.add_tensor(w, "float32", infos[1].dims)
     parts = [
-        dequantise(rewriter, x, numbers, before, f"{name}.numbers"),
+        quantised.dequantise(rewriter, x, numbers, before, f"{name}.numbers"),
         Node(
             "DequantizeLinear", (w, ws, wz), (weights,), f"{name}.weights",
             INTERNAL_DOMAIN, attributes_of(axis=axis),
@@ -95,7 +89,7 @@ def _spell_product(rewriter: Rewriter, node: Node) -> None:
     product = rewriter.add_tensor(result.name, "float32", result.dims)
     operator = node.operator.removeprefix("QLinear")
     parts.append(replace(node, operator=operator, inputs=tuple(inputs), outputs=(product,)))
-    parts.append(quantise(rewriter, product, result.name, after, f"{name}.bytes"))
+    parts.append(quantised.quantise(rewriter, product, result.name, after, f"{name}.bytes"))
     rewriter.replace(node, *parts)
 
 

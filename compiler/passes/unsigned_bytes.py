@@ -9,14 +9,7 @@ from onnx import TensorProto
 
 from tilesmith.compiler.graph.graph import Graph, Node, attributes_of
 from tilesmith.compiler.graph.operator_traits import having
-from tilesmith.compiler.numerics.quantised import (
-    Coding,
-    coding_of,
-    dequantise,
-    is_dequantise,
-    is_quantise,
-    quantise,
-)
+from tilesmith.compiler.numerics import quantised
 from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 
@@ -86,7 +79,7 @@ def _feeds_product(rewriter: Rewriter, name: str) -> bool:
     for reader in rewriter.consumers(name):
         if _is_integer_product(rewriter, reader):
             return True
-        numbers = reader.writes[0] if is_dequantise(reader) else ""
+        numbers = reader.writes[0] if quantised.is_dequantise(reader) else ""
         if any(product.is_onnx(*_PRODUCTS) for product in rewriter.consumers(numbers)):
             return True
     return False
@@ -121,7 +114,7 @@ def _unsign(rewriter: Rewriter, members: list[str]) -> None:
 
 
 def _changes(rewriter: Rewriter, node: Node) -> bool:
-    if is_quantise(node) or is_dequantise(node) or _moves(node):
+    if quantised.is_quantise(node) or quantised.is_dequantise(node) or _moves(node):
         return True
     return _is_integer_product(rewriter, node)
 
@@ -130,10 +123,10 @@ def _changed(rewriter: Rewriter, node: Node, plain: dict[str, str]) -> Node:
     """The node on bytes without a sign."""
     inputs = [plain.get(name, name) for name in node.inputs]
     outputs = tuple(plain.get(name, name) for name in node.outputs)
-    if is_quantise(node) or is_dequantise(node):
-        own = coding_of(rewriter, node)
-        coding = Coding(own.scale, own.zero + _MIDDLE, "uint8")
-        make = quantise if is_quantise(node) else dequantise
+    if quantised.is_quantise(node) or quantised.is_dequantise(node):
+        own = quantised.coding_of(rewriter, node)
+        coding = quantised.Coding(own.scale, own.zero + _MIDDLE, "uint8")
+        make = quantised.quantise if quantised.is_quantise(node) else quantised.dequantise
         return make(rewriter, inputs[0], outputs[0], coding, node.name)
     if _is_integer_product(rewriter, node):
         given = rewriter.constants[node.inputs[2]] if node.input(2) else np.zeros((), np.int8)

@@ -34,15 +34,7 @@ from tilesmith.codegen.llvm.text.ir import (
     integer,
 )
 from tilesmith.codegen.llvm.threads import BARRIER_BYTES, SIGNATURE, barrier_function
-from tilesmith.codegen.native.programs.driver import (
-    ALL,
-    AnyCall,
-    Branch,
-    KernelCall,
-    MemoryMove,
-    Repeat,
-    users,
-)
+from tilesmith.codegen.native.programs import driver
 
 BYTE = integer(8)
 NULL = Constant(POINTER, None, "null")
@@ -196,10 +188,10 @@ class _Performer:
             self.builder.call(function, given)
 
     # -- calls ------------------------------------------------------------------------------------
-    def _calls(self, calls: Sequence[AnyCall], threads: Value, *, inside: bool) -> None:
+    def _calls(self, calls: Sequence[driver.AnyCall], threads: Value, *, inside: bool) -> None:
         """Calls in order, for all threads, which meet as `codegen.native.driver` has them meet."""
         alone = threads is not self.threads or not self.many
-        wanted = [*map(users, calls), ALL if inside else 1]
+        wanted = [*map(driver.users, calls), driver.ALL if inside else 1]
         for number, call in enumerate(calls):
             last = number + 1 == len(calls)
             meets = wanted[number] > 1 or wanted[number + 1] > 1
@@ -220,18 +212,18 @@ class _Performer:
             if meets:
                 self.meet()
 
-    def _call(self, call: AnyCall, thread: Value, threads: Value, barrier: Value) -> None:
+    def _call(self, call: driver.AnyCall, thread: Value, threads: Value, barrier: Value) -> None:
         match call:
-            case KernelCall():
+            case driver.KernelCall():
                 self._kernel(call, (thread, threads, barrier))
-            case MemoryMove():
+            case driver.MemoryMove():
                 self._move(call)
-            case Repeat():
+            case driver.Repeat():
                 self._repeat(call, threads)
-            case Branch():
+            case driver.Branch():
                 self._branch(call, threads)
 
-    def _kernel(self, call: KernelCall, how: tuple[Value, Value, Value]) -> None:
+    def _kernel(self, call: driver.KernelCall, how: tuple[Value, Value, Value]) -> None:
         builder = self.builder
         for number, argument in enumerate(call.arguments):
             slot = builder.gep(self.arguments, INDEX(number), POINTER)
@@ -239,7 +231,7 @@ class _Performer:
         function = self.module.declare(kernel_name(self.plan, call.function), VOID, SIGNATURE)
         builder.call(function, (self.arguments, *how, self.shared, self.local))
 
-    def _move(self, move: MemoryMove) -> None:
+    def _move(self, move: driver.MemoryMove) -> None:
         """One thread copies."""
         builder = self.builder
         target, source = self.place(move.target), self.place(move.source)
@@ -251,7 +243,7 @@ class _Performer:
         function = self.module.declare("llvm.memmove.p0.p0.i64", VOID, kinds)
         builder.call(function, (target, source, INDEX(move.nbytes), BOOL(0)))
 
-    def _repeat(self, call: Repeat, threads: Value) -> None:
+    def _repeat(self, call: driver.Repeat, threads: Value) -> None:
         builder = self.builder
         trips: Value = INDEX(call.trips)
         if call.limit:
@@ -281,7 +273,7 @@ class _Performer:
         builder.branch(head)
         builder.position_at_end(done)
 
-    def _branch(self, call: Branch, threads: Value) -> None:
+    def _branch(self, call: driver.Branch, threads: Value) -> None:
         builder = self.builder
         flag = builder.load(self.place(call.test), BYTE)
         with builder.if_else(builder.icmp_signed("!=", flag, BYTE(0))) as sides:
@@ -290,14 +282,14 @@ class _Performer:
                     self._calls(calls, threads, inside=True)
 
 
-def _kernels(calls: Sequence[AnyCall]) -> list[KernelCall]:
-    kernels: list[KernelCall] = []
+def _kernels(calls: Sequence[driver.AnyCall]) -> list[driver.KernelCall]:
+    kernels: list[driver.KernelCall] = []
     for call in calls:
         match call:
-            case KernelCall():
+            case driver.KernelCall():
                 kernels.append(call)
-            case Repeat(inner):
+            case driver.Repeat(inner):
                 kernels += _kernels(inner)
-            case Branch(_, (first, second)):
+            case driver.Branch(_, (first, second)):
                 kernels += _kernels((*first, *second))
     return kernels

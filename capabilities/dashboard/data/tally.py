@@ -17,16 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 
-from tilesmith.capabilities.dashboard.data.watching import (
-    Glance,
-    SeriesName,
-    count_rows,
-    fastest_of_job,
-    last_moments,
-    latency_of,
-    names_of,
-    new_trials,
-)
+from tilesmith.capabilities.dashboard.data import watching
 from tilesmith.codegen.programs.structures import default_of
 from tilesmith.records import Database
 from tilesmith.records.trials.counting import MEASURED_AGAIN, TrialCounts, is_trial, way_of
@@ -59,7 +50,7 @@ class TaskTally:
         again: of these, those where the best was measured again, so that it may have risen.
     """
 
-    name: SeriesName
+    name: watching.SeriesName
     default_digest: str | None
     series: set[int] = field(default_factory=set)
     trials: int = 0
@@ -82,7 +73,7 @@ class TaskTally:
         """After how many trials the best was no slower than that; None: never."""
         return next((count for count, best in self.points if best <= latency), None)
 
-    def take(self, trial: Glance) -> None:
+    def take(self, trial: watching.Glance) -> None:
         """Count one more trial."""
         first = is_trial(trial.message)
         self.trials += first
@@ -143,7 +134,7 @@ class JobTally:
         self.hosts: Counter[str] = Counter()
         self.complete = False
         self._job = job
-        self._names: dict[int, SeriesName] = {}
+        self._names: dict[int, watching.SeriesName] = {}
         self._targets: dict[str, Target | None] = {}
         self._counted = self._counted_to = 0
 
@@ -175,9 +166,9 @@ class JobTally:
         while left > 0 and time.monotonic() < until:
             asked = min(left, _AT_ONCE)
             with database.reading() as connection:
-                trials = new_trials(connection, self._job, self.last, asked)
+                trials = watching.new_trials(connection, self._job, self.last, asked)
                 unknown = {trial.series for trial in trials} - self._names.keys()
-                self._names |= names_of(connection, unknown) if unknown else {}
+                self._names |= watching.names_of(connection, unknown) if unknown else {}
             self._take(database, trials)
             left -= len(trials)
             self.complete = len(trials) < asked
@@ -188,7 +179,7 @@ class JobTally:
     def count(self, database: Database) -> int:
         """How many rows there are, read or not, by counting those that are new."""
         with database.reading() as connection:
-            new = count_rows(connection, self._job, self._counted_to)
+            new = watching.count_rows(connection, self._job, self._counted_to)
         if new.rows and not self.last:
             self.last = new.first - 1
         self._counted += new.rows
@@ -198,13 +189,13 @@ class JobTally:
     def rate(self, database: Database) -> float | None:
         """Trials a second, lately; None before there are some. By the clock of who committed."""
         with database.reading() as connection:
-            moments = sorted(last_moments(connection, self._job, _PACE_TRIALS))
+            moments = sorted(watching.last_moments(connection, self._job, _PACE_TRIALS))
         breaks = [i for i, (a, b) in enumerate(pairwise(moments), 1) if _seconds(a, b) > _PAUSE_S]
         since = moments[breaks[-1] if breaks else 0 :]
         gone = _seconds(since[0], since[-1]) if since else 0.0
         return (len(since) - 1) / gone if gone > 0 else None
 
-    def _take(self, database: Database, trials: Iterable[Glance]) -> None:
+    def _take(self, database: Database, trials: Iterable[watching.Glance]) -> None:
         for trial in trials:
             self.last = trial.id
             self.seen += 1
@@ -226,13 +217,13 @@ class JobTally:
                     trial.message, name.workload
                 )
 
-    def _task(self, database: Database, name: SeriesName) -> TaskTally:
+    def _task(self, database: Database, name: watching.SeriesName) -> TaskTally:
         key = (name.target, name.threads, name.measured_by, name.workload)
         if key not in self.tasks:
             self.tasks[key] = TaskTally(name, self._default(database, name))
         return self.tasks[key]
 
-    def _default(self, database: Database, name: SeriesName) -> str | None:
+    def _default(self, database: Database, name: watching.SeriesName) -> str | None:
         """Digest of the untuned configuration; None where this installation does not know it."""
         try:
             if name.target not in self._targets:
@@ -249,7 +240,7 @@ class JobTally:
         for task in self.tasks.values():
             if task.shaken:
                 with database.reading() as connection:
-                    fastest = fastest_of_job(connection, self._job, task.series)
+                    fastest = watching.fastest_of_job(connection, self._job, task.series)
                 number, latency, digest = fastest or (None, None, "")
                 if latency is not None and latency != task.best_s:
                     task.points.append((task.trials, latency))
@@ -258,7 +249,7 @@ class JobTally:
                 task.shaken = False
             if task.default_s is None and task.default_digest and self.complete:
                 with database.reading() as connection:  # another job may have measured it
-                    task.default_s = latency_of(
+                    task.default_s = watching.latency_of(
                         connection, sorted(task.series), task.default_digest
                     )
 

@@ -26,17 +26,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from tilesmith.capabilities.exploration.mapping import mapped_over
 from tilesmith.capabilities.exploration.request import Budget
-from tilesmith.capabilities.exploration.sweeps.playing import (
-    Choices,
-    Player,
-    Settings,
-    cost_of,
-    own_text,
-    played,
-    played_first,
-    played_then,
-    player_of,
-)
+from tilesmith.capabilities.exploration.sweeps import playing
 from tilesmith.capabilities.exploration.sweeps.sweep_report import (
     MachinePoint,
     MachineSweep,
@@ -160,7 +150,7 @@ def swept(
     texts, names = _settings(values), tuple(name for name, _ in values)
     request = replace(request, settings=None)
     base = base_of(request)
-    own = tuple((name, own_text(base, name)) for name in names)
+    own = tuple((name, playing.own_text(base, name)) for name in names)
     progress(0, len(texts) + 1)
     with mapped_over(min(spread.jobs, len(texts)), spread.workers) as mapped:
         others = [number for number, text in enumerate(texts) if text != own]
@@ -196,12 +186,12 @@ class _Points:
 
     request: Request
     base: Target
-    own: Settings
+    own: playing.Settings
     fidelity: str | None
     schedules: Schedules
 
     def played(
-        self, texts: Sequence[Settings], mapped: "Mapped", progress: Callable[[int], None]
+        self, texts: Sequence[playing.Settings], mapped: "Mapped", progress: Callable[[int], None]
     ) -> tuple[MachinePoint, Iterable[MachinePoint]]:
         """The baseline, played here while other processes are at the points; and these.
 
@@ -210,25 +200,25 @@ class _Points:
         """
         asked = (self.request, self.base, self.own, self.fidelity, self.schedules)
         if self.schedules == "best" and not is_artifact(self.request.subject):
-            early = Player(*asked)
-            first = mapped(played_first, [(early, text) for text in texts])
-            play = player_of(*asked)
+            early = playing.Player(*asked)
+            first = mapped(playing.played_first, [(early, text) for text in texts])
+            play = playing.player_of(*asked)
             baseline = self._baseline(play, {})
             again = []
             for one in first:
                 again.append((play, *one))
                 progress(len(again))
-            return baseline, mapped(played_then, again)
-        play = player_of(*asked)
-        choices: list[Choices] = [{}] * (len(texts) + 1)
+            return baseline, mapped(playing.played_then, again)
+        play = playing.player_of(*asked)
+        choices: list[playing.Choices] = [{}] * (len(texts) + 1)
         if self.schedules == "searched":
             choices = play.searched(texts, mapped)
         pairs = zip(texts, choices[1:], strict=True)
-        answers = mapped(played, [(play, *pair) for pair in pairs])
+        answers = mapped(playing.played, [(play, *pair) for pair in pairs])
         return self._baseline(play, choices[0]), answers
 
-    def _baseline(self, play: Player, choices: Choices) -> MachinePoint:
-        return MachinePoint(self.own, play.result(self.base, choices), cost_of(self.base))
+    def _baseline(self, play: playing.Player, choices: playing.Choices) -> MachinePoint:
+        return MachinePoint(self.own, play.result(self.base, choices), playing.cost_of(self.base))
 
 
 def _settings(values: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[tuple[str, str], ...]]:

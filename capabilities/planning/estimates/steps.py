@@ -23,6 +23,7 @@ from tilesmith.capabilities.planning.architecture import (
     ProductOperator,
 )
 from tilesmith.capabilities.planning.deployment import BYTES, Deployment, Precision
+from tilesmith.capabilities.planning.estimates import shares
 from tilesmith.capabilities.planning.estimates.constants import constant
 from tilesmith.capabilities.planning.estimates.experts import FETCHES, expert_work, row_efficiency
 from tilesmith.capabilities.planning.estimates.kernels import (
@@ -34,15 +35,6 @@ from tilesmith.capabilities.planning.estimates.prompts import (
     LONGEST_WITHOUT,
     has_long_kernel,
     stays_on_chip,
-)
-from tilesmith.capabilities.planning.estimates.shares import (
-    cached_share,
-    heads_share,
-    is_narrow,
-    kept,
-    product_share,
-    seen_pairs,
-    width_share,
 )
 from tilesmith.search_space.meshes.mesh import CollectiveKind
 from tilesmith.simulator.collectives import collective_cost
@@ -202,9 +194,9 @@ class _Step:
             self.parts["collectives"] += between_stages(self.deployment, size, stage)
 
     def _product(self, product: ProductOperator, rows: float) -> None:
-        share = product_share(product, self.tensor, self.deployment.full_heads)
+        share = shares.product_share(product, self.tensor, self.deployment.full_heads)
         rows = self.sequences * product.rows if product.rows else rows
-        precision: Precision = self.deployment.weights if is_narrow(product) else "bf16"
+        precision: Precision = self.deployment.weights if shares.is_narrow(product) else "bf16"
         self._multiply(share, precision, rows * share)
         if product.split == "rows":
             self._all_reduce(rows * product.n * ACTIVATION_BYTES)
@@ -241,7 +233,7 @@ class _Step:
         target = self.deployment.mesh.target
         work = expert_work(experts, int(rows), groups, decodes=self.decodes)
         for product in experts.products:
-            share = product_share(product, self.tensor // groups)
+            share = shares.product_share(product, self.tensor // groups)
             width = product.n if product.split == "rows" else share // product.k
             reached = row_efficiency(target, width * BYTES[precision])
             self._multiply(work.loaded * share, precision, work.rows * share, reached)
@@ -252,23 +244,23 @@ class _Step:
         self._all_reduce(rows * self.architecture.width * ACTIVATION_BYTES)
 
     def _attention(self, attention: AttentionOperator, layer: Layer, rows: float) -> None:
-        heads = heads_share(attention, self.tensor)
+        heads = shares.heads_share(attention, self.tensor)
         length = layer.rows or self.context
-        keys = attention.keys or kept(attention, length)
+        keys = attention.keys or shares.kept(attention, length)
         if self.decodes:
             self._cached(attention, heads, keys)
         else:
             each = 1 if layer.last else layer.rows or self.new_tokens
-            pairs = each * keys if attention.keys else seen_pairs(attention, each, length)
+            pairs = each * keys if attention.keys else shares.seen_pairs(attention, each, length)
             self._prompted(attention, heads * rows, keys, pairs / (each * keys))
         if self.cache and not (attention.keys or layer.once):
-            room = kept(attention, self.cache) * self.sequences * self._kept_of(attention)
+            room = shares.kept(attention, self.cache) * self.sequences * self._kept_of(attention)
             written = 2 * room * BYTES[self.deployment.cache]  # scattered into a copy
             self.parts["cache"] += written / self.stream / self.each
 
     def _kept_of(self, attention: AttentionOperator) -> int:
         """Numbers of a token in one core's cache."""
-        return cached_share(attention, self.tensor, self.deployment.full_heads)
+        return shares.cached_share(attention, self.tensor, self.deployment.full_heads)
 
     def _cached(self, attention: AttentionOperator, heads: int, keys: int) -> None:
         """One query a sequence: the cache is read, and softmax goes over rows of scores."""
@@ -311,7 +303,7 @@ class _Step:
             return self._scored(attention, queries, keys, spills=False)
         if alone or not has_long_kernel(architecture, keys):
             return self._scored(attention, queries, keys, spills=True)
-        each = queries / heads_share(attention, self.tensor) / self.sequences
+        each = queries / shares.heads_share(attention, self.tensor) / self.sequences
         shorter = queries * min(1.0, LONGEST_WITHOUT / each)
         bounds = [(shorter, LONGEST_WITHOUT, True), (queries, keys, False)]
         if not own:
@@ -344,7 +336,7 @@ class _Step:
 
     def _pointwise(self, operator: PointwiseOperator, rows: float) -> None:
         if "norm" in operator.name:
-            width = width_share(operator, self.tensor)
+            width = shares.width_share(operator, self.tensor)
             if not (self.decodes or operator.split) and self.deployment.says(
                 "serving.sequence_parallel"
             ):
@@ -352,7 +344,7 @@ class _Step:
             self.parts["norms"] += self.rates.norm.spread(rows, width) / self.each
         elif self.passes:
             one, two = pointwise_rates(self.deployment.mesh.target)
-            numbers = rows * width_share(operator, self.tensor) / self.each
+            numbers = rows * shares.width_share(operator, self.tensor) / self.each
             self.parts["pointwise"] += numbers * (one if operator.operands == 1 else two)
 
     def _all_reduce(self, size: float) -> None:

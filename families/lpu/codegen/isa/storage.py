@@ -13,18 +13,11 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Operation
-from tilesmith.families.lpu.codegen.isa.bursts import (
-    BURST,
-    BurstSchedule,
-    Region,
-    StreamGroup,
-    TensorPlace,
-    Unit,
-)
+from tilesmith.families.lpu.codegen.isa import bursts
 from tilesmith.search_space.support.errors import ModelError
 
 
-def to_bytes(schedule: BurstSchedule) -> bytes:
+def to_bytes(schedule: bursts.BurstSchedule) -> bytes:
     """A schedule as bytes."""
     head = {
         "name": schedule.name,
@@ -38,15 +31,15 @@ def to_bytes(schedule: BurstSchedule) -> bytes:
     return json.dumps(head).encode() + b"\n" + schedule.table.tobytes()
 
 
-def _unit(unit: Unit) -> dict[str, Any]:
+def _unit(unit: bursts.Unit) -> dict[str, Any]:
     """A unit without what is as by default."""
-    plain = Unit(unit.place)
+    plain = bursts.Unit(unit.place)
     return {
         name: value for name, value in asdict(unit).items() if value != getattr(plain, name)
     } | {"place": unit.place}
 
 
-def from_bytes(content: bytes, chip: Chip) -> BurstSchedule:
+def from_bytes(content: bytes, chip: Chip) -> bursts.BurstSchedule:
     """The schedule that `to_bytes` wrote.
 
     Raises:
@@ -55,15 +48,15 @@ def from_bytes(content: bytes, chip: Chip) -> BurstSchedule:
     try:
         line, _, binary = content.partition(b"\n")
         head = json.loads(line)
-        table = np.frombuffer(binary, BURST)
+        table = np.frombuffer(binary, bursts.BURST)
         if len(table) != head["rows"]:
             raise ValueError(f"{len(table)} bursts where {head['rows']} are declared")
-        schedule = BurstSchedule(
+        schedule = bursts.BurstSchedule(
             str(head["name"]),
             chip,
             table,
             tuple(_read_unit(unit) for unit in head["units"]),
-            tuple(TensorPlace(*place) for place in head["places"]),
+            tuple(bursts.TensorPlace(*place) for place in head["places"]),
             tuple(_region(*region) for region in head["regions"]),
             tuple(head["chains"]),
             tuple(int(place) for place in head["order"]),
@@ -74,15 +67,17 @@ def from_bytes(content: bytes, chip: Chip) -> BurstSchedule:
         raise ModelError(f"the code of a kernel is damaged ({error})") from error
 
 
-def _region(tensor: str, first: int, rows: int, homes: Any, zeros: bool) -> Region:
+def _region(tensor: str, first: int, rows: int, homes: Any, zeros: bool) -> bursts.Region:
     read = tuple(tuple((int(s), int(b), int(a)) for s, b, a in stripe) for stripe in homes)
-    return Region(tensor, int(first), int(rows), read, bool(zeros))
+    return bursts.Region(tensor, int(first), int(rows), read, bool(zeros))
 
 
-def _read_unit(raw: dict[str, Any]) -> Unit:
+def _read_unit(raw: dict[str, Any]) -> bursts.Unit:
     fields = dict(raw)
     for name in ("inputs", "outputs"):
-        groups = (StreamGroup(**{**g, "streams": tuple(g["streams"])}) for g in raw.get(name, ()))
+        groups = (
+            bursts.StreamGroup(**{**g, "streams": tuple(g["streams"])}) for g in raw.get(name, ())
+        )
         fields[name] = tuple(groups)
     operations = (
         Operation(**{**o, "operands": tuple(o["operands"])}) for o in raw.get("operations", ())
@@ -90,10 +85,10 @@ def _read_unit(raw: dict[str, Any]) -> Unit:
     fields["operations"] = tuple(operations)
     for name in ("results", "lanes"):
         fields[name] = tuple(raw.get(name, ()))
-    return Unit(**fields)
+    return bursts.Unit(**fields)
 
 
-def _numbers(schedule: BurstSchedule) -> None:
+def _numbers(schedule: bursts.BurstSchedule) -> None:
     """Numbers that are used as indices."""
     table = schedule.table
     for name, most in (

@@ -10,32 +10,26 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tilesmith.families.lpu.codegen.isa.bursts import (
-    MEMORY_OPS,
-    BurstOp,
-    BurstSchedule,
-    StreamGroup,
-    Unit,
-)
+from tilesmith.families.lpu.codegen.isa import bursts
 
 
-def group_text(group: StreamGroup) -> str:
+def group_text(group: bursts.StreamGroup) -> str:
     """`E3 E4 float16`"""
     way = "WE"[group.east]
     end = "." if group.last else ""
     return f"{' '.join(f'{way}{stream}{end}' for stream in group.streams)} {group.dtype}"
 
 
-def burst_text(schedule: BurstSchedule, row: int) -> str:
+def burst_text(schedule: bursts.BurstSchedule, row: int) -> str:
     """One burst, without its cycle."""
     burst = schedule.table[row]
-    op, step = BurstOp(int(burst["op"])), int(burst["step"])
+    op, step = bursts.BurstOp(int(burst["op"])), int(burst["step"])
     parts = [schedule.chip.queues[int(burst["queue"])], op.name.lower()]
-    if op in MEMORY_OPS:
+    if op in bursts.MEMORY_OPS:
         parts.append(f"bank {burst['bank']} word {burst['address']}{step:+d}")
         end = "." if burst["last"] else ""
         stream = f"{'WE'[int(burst['east'])]}{burst['stream']}{end}"
-        parts.append(f"<- {stream}" if op == BurstOp.WRITE else f"-> {stream}")
+        parts.append(f"<- {stream}" if op == bursts.BurstOp.WRITE else f"-> {stream}")
     if burst["unit"] >= 0:
         parts.append(_unit_text(op, schedule.units[int(burst["unit"])], step))
     count, interval = int(burst["count"]), int(burst["interval"])
@@ -44,32 +38,32 @@ def burst_text(schedule: BurstSchedule, row: int) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _unit_text(op: BurstOp, unit: Unit, step: int) -> str:
+def _unit_text(op: bursts.BurstOp, unit: bursts.Unit, step: int) -> str:
     ins = ", ".join(group_text(group) for group in unit.inputs)
     outs = ", ".join(group_text(group) for group in unit.outputs)
     what = ""
     match op:
-        case BurstOp.LOAD:
+        case bursts.BurstOp.LOAD:
             what = f"{step} rows of {unit.k}"
-        case BurstOp.MOVE:
+        case bursts.BurstOp.MOVE:
             what = f"k {unit.first}:{unit.k}" if unit.first else f"k {unit.k}"
-        case BurstOp.ALU:
+        case bursts.BurstOp.ALU:
             operation = unit.operations[step]
             names = (f"%{o}" if o >= 0 else str(operation.immediate) for o in operation.operands)
             operands = " ".join(names)
             what = f"%{len(unit.inputs) + step} = {operation.function} {operands} {operation.dtype}"
-        case BurstOp.SHUFFLE:
+        case bursts.BurstOp.SHUFFLE:
             what = unit.kind
-        case BurstOp.GATHER:
+        case bursts.BurstOp.GATHER:
             what = f"of {unit.k} rows by"
-        case BurstOp.SEND | BurstOp.RECEIVE:
+        case bursts.BurstOp.SEND | bursts.BurstOp.RECEIVE:
             what = f"link {unit.link}"
         case _:
             pass
     return " ".join(part for part in (what, ins, f"-> {outs}" if outs else "") if part)
 
 
-def lines(schedule: BurstSchedule) -> Iterator[str]:
+def lines(schedule: bursts.BurstSchedule) -> Iterator[str]:
     """The whole program: tensors first, then bursts by cycle and queue."""
     yield f"schedule {schedule.name} on {schedule.chip.target.name}: {schedule.cycles} cycles"
     for place in schedule.places:
@@ -80,6 +74,6 @@ def lines(schedule: BurstSchedule) -> Iterator[str]:
         yield f"{int(table['cycle'][row]):8d}  {burst_text(schedule, row)}  ; {chain}"
 
 
-def to_text(schedule: BurstSchedule) -> str:
+def to_text(schedule: bursts.BurstSchedule) -> str:
     """The program as text."""
     return "\n".join(lines(schedule)) + "\n"

@@ -14,13 +14,7 @@ import numpy as np
 from tilesmith.families.lpu.codegen.dataflow import LANES
 from tilesmith.families.lpu.codegen.selection.graphs.vectors import Picked, Stored, Vectors
 from tilesmith.families.lpu.codegen.selection.lanes import one_lane
-from tilesmith.families.lpu.codegen.selection.layout.accesses import (
-    Environment,
-    LoopGrid,
-    place,
-    places_of,
-    shape_of,
-)
+from tilesmith.families.lpu.codegen.selection.layout import accesses
 from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest, lane_loop
 from tilesmith.families.lpu.codegen.selection.state import State
 from tilesmith.search_space.expressions.expression import ZERO, Atom, Expr
@@ -31,7 +25,7 @@ TABLE_ROWS = 3584
 """Of a block of a table at most: a bank has some more words, so that it need not be empty."""
 
 
-def gather(state: State, nest: VectorNest, around: Environment) -> None:
+def gather(state: State, nest: VectorNest, around: accesses.Environment) -> None:
     """Chains of a nest that picks rows of a table, for every place before the one picked."""
     block = nest.block
     assert isinstance(block.value, Load), "its specification says so"
@@ -41,19 +35,19 @@ def gather(state: State, nest: VectorNest, around: Environment) -> None:
     picked = [loop for loop in nest.loops if loop.variable in numbers]
     if lanes in numbers or position == len(block.value.indices) - 1:
         raise CodegenError(f"stage '{block.stage}' picks lanes; whole rows can be picked only")
-    outer = LoopGrid.of(
+    outer = accesses.LoopGrid.of(
         [loop for loop in nest.loops if loop not in picked and loop.variable != lanes], around
     )
-    extent = int(LoopGrid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
-    index = _numbers(state, nest, LoopGrid.of(picked, around), atom)
+    extent = int(accesses.LoopGrid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
+    index = _numbers(state, nest, accesses.LoopGrid.of(picked, around), atom)
     table = state.buffers[block.value.buffer]
-    rows = shape_of(table)[position]
+    rows = accesses.shape_of(table)[position]
     tensor = state.names[table.name]
     together = min(rows, TABLE_ROWS)
     state.chains.tensors[tensor] = replace(state.chains.tensors[tensor], block=together)
     if rows > TABLE_ROWS:
         index = state.chains.stored(
-            f"{nest.block.stage}.rows", index, LoopGrid.of(picked, around).count
+            f"{nest.block.stage}.rows", index, accesses.LoopGrid.of(picked, around).count
         )
     target = state.buffers[block.buffer]
     first_of = Load(table.name, tuple(
@@ -61,14 +55,14 @@ def gather(state: State, nest: VectorNest, around: Environment) -> None:
     ))  # fmt: skip
     for at in range(outer.count):
         here = {**around, **{n: int(v[at]) for n, v in outer.values.items()}}
-        grid = LoopGrid.of(picked, here)
-        base = place(first_of, table, grid, lanes)
-        where = place(block.write, target, grid, lanes)
+        grid = accesses.LoopGrid.of(picked, here)
+        base = accesses.place(first_of, table, grid, lanes)
+        where = accesses.place(block.write, target, grid, lanes)
         for first in range(0, extent, LANES):
             chunk = first // LANES
-            start = int(base.rows[0]) + chunk * places_of(table)
+            start = int(base.rows[0]) + chunk * accesses.places_of(table)
             value = _rows_of(state, table.dtype, (tensor, start, rows), index)
-            state.write(block.stage, target, where.rows + chunk * places_of(target), value)
+            state.write(block.stage, target, where.rows + chunk * accesses.places_of(target), value)
 
 
 def _rows_of(state: State, dtype: str, table: tuple[str, int, int], index: Vectors) -> Vectors:
@@ -108,7 +102,7 @@ def _picked(access: Load) -> tuple[int, Atom]:
     raise AssertionError("its specification says so")
 
 
-def _numbers(state: State, nest: VectorNest, grid: LoopGrid, atom: Atom) -> Vectors:
+def _numbers(state: State, nest: VectorNest, grid: accesses.LoopGrid, atom: Atom) -> Vectors:
     """The row number of every vector, in all lanes, from 0 on."""
     table = state.buffers[atom.name]
     if table.dtype != "int32":

@@ -15,15 +15,7 @@ from tilesmith.families.lpu.codegen.dataflow import LANES, Ints
 from tilesmith.families.lpu.codegen.selection.graphs.expressions import build
 from tilesmith.families.lpu.codegen.selection.graphs.vectors import Moved, Stored, Vectors
 from tilesmith.families.lpu.codegen.selection.lanes import one_lane
-from tilesmith.families.lpu.codegen.selection.layout.accesses import (
-    AccessPlace,
-    Environment,
-    LoopGrid,
-    in_bounds,
-    place,
-    places_of,
-    shape_of,
-)
+from tilesmith.families.lpu.codegen.selection.layout import accesses
 from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest, lane_loop
 from tilesmith.families.lpu.codegen.selection.parts import alike, plain, turns
 from tilesmith.families.lpu.codegen.selection.state import State
@@ -47,7 +39,7 @@ class LanePiece:
 
     state: State
     nest: VectorNest
-    grid: LoopGrid
+    grid: accesses.LoopGrid
     lanes: str
     count: int
     at: int
@@ -84,13 +76,13 @@ class LanePiece:
         buffer = self.state.buffers[access.buffer]
         if not plain(access, self.lanes):
             return self._collected(access, frame, inside)
-        where = place(access, buffer, self.grid, self.lanes)
+        where = accesses.place(access, buffer, self.grid, self.lanes)
         if not where.moves and self.lanes and self.count > 1:
             return self._one_lane(where)
         lane = where.lane
         if where.moves and _beside(where, self.count, inside):
             return self._collected(access, frame, inside)
-        held = in_bounds(where, self.count if where.moves else 1)
+        held = accesses.in_bounds(where, self.count if where.moves else 1)
         inside = held if inside is None else inside & held
         shifts = np.unique((lane % LANES)[np.broadcast_to(inside, lane.shape)])
         if len(shifts) > 1:
@@ -106,7 +98,7 @@ class LanePiece:
         if start + self.count <= LANES:
             return self._moved(value, start - self.at)
         behind = self.state.read(
-            buffer, np.where(numbers < 0, -1, numbers + places_of(buffer)), frame
+            buffer, np.where(numbers < 0, -1, numbers + accesses.places_of(buffer)), frame
         )
         before = self.at + np.arange(LANES - start)
         first = self._moved(value, start - self.at)
@@ -138,13 +130,13 @@ class LanePiece:
     def sources(self, access: scalar.Load) -> tuple[Ints, Ints]:
         """Where every row and lane of the piece comes from: rows and lanes, (rows, lanes) each."""
         buffer = self.state.buffers[access.buffer]
-        shape = shape_of(buffer)
+        shape = accesses.shape_of(buffer)
         rows: Any = np.int64(0)
         for index, extent in zip(access.indices[:-1], shape, strict=False):
             rows = rows * extent + np.clip(self._spread(index), 0, extent - 1)
         last = np.clip(self._spread(access.indices[-1]), 0, shape[-1] - 1)
         size = (self.grid.count, self.count)
-        rows = np.broadcast_to(rows + last // LANES * places_of(buffer), size)
+        rows = np.broadcast_to(rows + last // LANES * accesses.places_of(buffer), size)
         return rows, np.broadcast_to(last % LANES, size)
 
     def mask(self, lanes: Any, count: int | None = None) -> Vectors:
@@ -153,7 +145,7 @@ class LanePiece:
         mask[0, lanes] = True
         return self.pattern(mask, "bool", count)
 
-    def _one_lane(self, where: AccessPlace) -> Vectors:
+    def _one_lane(self, where: accesses.AccessPlace) -> Vectors:
         """An element of a row on all lanes."""
         name = f"{self.nest.block.stage}.spread"
         held = self.state.read(where.buffer, where.rows)
@@ -175,7 +167,7 @@ class LanePiece:
     def _spread(self, expression: Any) -> Any:
         """Values of an index expression, (rows or 1, lanes or 1) of the piece."""
         around = {name: numbers[:, None] for name, numbers in self.grid.values.items()}
-        wide = LoopGrid(self.grid.around, around, self.grid.count)
+        wide = accesses.LoopGrid(self.grid.around, around, self.grid.count)
         return wide.evaluate(expression, self._positions())
 
     def pattern(self, values: Any, dtype: str, count: int | None = None) -> Vectors:
@@ -223,9 +215,9 @@ class LanePiece:
             return self.state.chains.number(outside.value, buffer.dtype)
         if isinstance(outside, scalar.Load):
             frame = self.state.buffers[outside.buffer]
-            where = place(outside, frame, self.grid, self.lanes)
+            where = accesses.place(outside, frame, self.grid, self.lanes)
             one = len(set(where.rows.tolist())) == 1
-            whole = frame.dtype == buffer.dtype and shape_of(frame)[-1] <= LANES
+            whole = frame.dtype == buffer.dtype and accesses.shape_of(frame)[-1] <= LANES
             whole &= self.state.chains.tensors[self.state.names[frame.name]].role == "constant"
             if one and whole and where.moves and not where.lead.any():
                 return self.state.names[frame.name]
@@ -235,9 +227,9 @@ class LanePiece:
         return build(self.state.algebra, value, self.leaf)
 
 
-def _beside(where: AccessPlace, count: int, inside: Any) -> bool:
+def _beside(where: accesses.AccessPlace, count: int, inside: Any) -> bool:
     """Whether lanes of an access lie beside its rows: what is chosen by lane leaves them out."""
-    outside = (where.lane < 0) | (where.lane + count > shape_of(where.buffer)[-1])
+    outside = (where.lane < 0) | (where.lane + count > accesses.shape_of(where.buffer)[-1])
     return bool((outside if inside is None else outside & inside).any())
 
 
@@ -280,10 +272,10 @@ def section(nest: VectorNest, lanes: str, first: int, count: int) -> VectorNest:
     return replace(nest, loops=loops, block=block)
 
 
-def compute(state: State, nest: VectorNest, around: Environment) -> None:
+def compute(state: State, nest: VectorNest, around: accesses.Environment) -> None:
     """Chains of a pointwise nest."""
     lanes = lane_loop(nest, nest.block.write, around)
-    grid = LoopGrid.of(nest.without(lanes), around)
+    grid = accesses.LoopGrid.of(nest.without(lanes), around)
     if nest.block.guard:
         raise CodegenError(f"stage '{nest.block.stage}' is guarded; instructions have no guards")
     if not grid.count:
@@ -293,10 +285,12 @@ def compute(state: State, nest: VectorNest, around: Environment) -> None:
         _compute_equal(state, nest, rows, lanes, extent)
 
 
-def _compute_equal(state: State, nest: VectorNest, grid: LoopGrid, lanes: str, extent: int) -> None:
+def _compute_equal(
+    state: State, nest: VectorNest, grid: accesses.LoopGrid, lanes: str, extent: int
+) -> None:
     """The chains of rows whose lanes are equally many."""
     for part in alike(state, nest, grid, lanes, (nest.block.write,)):
-        where = place(nest.block.write, state.buffers[nest.block.buffer], part, lanes)
+        where = accesses.place(nest.block.write, state.buffers[nest.block.buffer], part, lanes)
         first, lane = 0, int(where.lane[0] % LANES)
         while first < extent:
             count = min(extent - first, LANES - lane)
@@ -309,7 +303,7 @@ def _compute_equal(state: State, nest: VectorNest, grid: LoopGrid, lanes: str, e
 
 def _compute(piece: LanePiece) -> None:
     """The chains of rows that begin at the same lanes."""
-    target = place(
+    target = accesses.place(
         piece.nest.block.write,
         piece.state.buffers[piece.nest.block.buffer],
         piece.grid,
@@ -328,7 +322,7 @@ def _compute(piece: LanePiece) -> None:
     _write(piece, target, target.rows, piece.value(access))
 
 
-def _write(piece: LanePiece, target: AccessPlace, numbers: Ints, value: Vectors) -> None:
+def _write(piece: LanePiece, target: accesses.AccessPlace, numbers: Ints, value: Vectors) -> None:
     """Vectors of a piece into rows of its result."""
     state, block = piece.state, piece.nest.block
     buffer = state.buffers[block.buffer]
@@ -338,9 +332,9 @@ def _write(piece: LanePiece, target: AccessPlace, numbers: Ints, value: Vectors)
     state.write(block.stage, buffer, numbers, value)
 
 
-def _ends(target: AccessPlace, reached: int) -> bool:
+def _ends(target: accesses.AccessPlace, reached: int) -> bool:
     """Whether lanes up to there are all that a row has."""
-    return bool((target.lane + reached == shape_of(target.buffer)[-1]).all())
+    return bool((target.lane + reached == accesses.shape_of(target.buffer)[-1]).all())
 
 
 def _merged(piece: LanePiece, numbers: Ints, value: Vectors) -> Vectors:

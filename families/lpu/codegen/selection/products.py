@@ -13,12 +13,7 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen.dataflow import LANES, Rows
 from tilesmith.families.lpu.codegen.selection.graphs.vectors import MxmPass, Number, Total, sum_type
-from tilesmith.families.lpu.codegen.selection.layout.accesses import (
-    Environment,
-    LoopGrid,
-    place,
-    places_of,
-)
+from tilesmith.families.lpu.codegen.selection.layout import accesses
 from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest, lane_loop
 from tilesmith.families.lpu.codegen.selection.pointwise import LanePiece, section
 from tilesmith.families.lpu.codegen.selection.state import Flow, State
@@ -42,7 +37,7 @@ class _Roles:
     depth: str
 
     @classmethod
-    def of(cls, nest: VectorNest, around: Environment) -> "_Roles":
+    def of(cls, nest: VectorNest, around: accesses.Environment) -> "_Roles":
         block = nest.block
         columns = lane_loop(nest, block.write, around)
         factors = [_operand(part) for part in _factors(block.value)]
@@ -59,7 +54,7 @@ class _Roles:
         return cls(moving, weights, columns, depth)
 
 
-def add_passes(state: State, nest: VectorNest, around: Environment) -> None:
+def add_passes(state: State, nest: VectorNest, around: accesses.Environment) -> None:
     """Add a nest's passes to the sums that flow in what it writes."""
     series = max((loop.stages for loop in nest.loops), default=1)
     state.series, before = max(series, state.series), state.series
@@ -67,7 +62,7 @@ def add_passes(state: State, nest: VectorNest, around: Environment) -> None:
     kept = _variables(nest.block.write)
     others = nest.without(roles.columns, roles.depth)
     rows = [loop for loop in others if loop.variable in kept]
-    outer = LoopGrid.of([loop for loop in others if loop.variable not in kept], around)
+    outer = accesses.LoopGrid.of([loop for loop in others if loop.variable not in kept], around)
     for at in range(outer.count):
         here = {**around, **{name: int(v[at]) for name, v in outer.values.items()}}
         _passes(state, nest, here, rows, roles)
@@ -75,17 +70,17 @@ def add_passes(state: State, nest: VectorNest, around: Environment) -> None:
 
 
 def _passes(
-    state: State, nest: VectorNest, around: Environment, rows: list[Loop], roles: _Roles
+    state: State, nest: VectorNest, around: accesses.Environment, rows: list[Loop], roles: _Roles
 ) -> None:
     """The passes of one point of the loops that are summed over but for the lanes."""
     columns, depth, weights = roles.columns, roles.depth, roles.weights
-    grid = LoopGrid.of(rows, around)
+    grid = accesses.LoopGrid.of(rows, around)
     if not grid.count:
         return
     n, k = (_extent(nest, name, grid) for name in (columns, depth))
     rows_held, lane_held = _weights(state, nest, roles, around, n)
-    held = places_of(state.buffers[weights.buffer])
-    target = place(nest.block.write, state.buffers[nest.block.buffer], grid, columns)
+    held = accesses.places_of(state.buffers[weights.buffer])
+    target = accesses.place(nest.block.write, state.buffers[nest.block.buffer], grid, columns)
     chunk = _one(target.lane, nest.block.write)
     if chunk % LANES:
         raise CodegenError(
@@ -105,7 +100,7 @@ def _passes(
             tensor = state.weights(state.buffers[weights.buffer], numbers)
             done = MxmPass(vectors, Rows(tensor, numbers), lane + count, lane)
             key = (nest.block.buffer, (chunk + column) // LANES)
-            at = target.lead + key[1] * places_of(state.buffers[nest.block.buffer])
+            at = target.lead + key[1] * accesses.places_of(state.buffers[nest.block.buffer])
             state.flowing[key] = Flow(_with_pass(state, nest, key, done, at), at)
 
 
@@ -134,13 +129,13 @@ def _with_pass(
 
 
 def _weights(
-    state: State, nest: VectorNest, roles: _Roles, around: Environment, n: int
+    state: State, nest: VectorNest, roles: _Roles, around: accesses.Environment, n: int
 ) -> tuple[np.ndarray, int]:
     """(row numbers of the weights of every column, their first lane)."""
     columns, depth, weights = roles.columns, roles.depth, roles.weights
     loop = nest.loop(columns) if columns else None
-    grid = LoopGrid.of([loop] if loop else [], around)
-    where = place(weights, state.buffers[weights.buffer], grid, depth)
+    grid = accesses.LoopGrid.of([loop] if loop else [], around)
+    where = accesses.place(weights, state.buffers[weights.buffer], grid, depth)
     return where.lead[:n], _one(where.lane, weights)
 
 
@@ -151,7 +146,7 @@ def _one(lane: np.ndarray, access: Load) -> int:
     return int(lane[0])
 
 
-def _extent(nest: VectorNest, name: str, grid: LoopGrid) -> int:
+def _extent(nest: VectorNest, name: str, grid: accesses.LoopGrid) -> int:
     """How far a loop along lanes goes, which has to be as far on all rows."""
     extents = np.unique(grid.evaluate(nest.loop(name).extent)) if name else np.ones(1, np.int64)
     if len(extents) > 1:

@@ -45,13 +45,7 @@ from tilesmith.families.lpu.codegen.selection.lanes import (
     rotated,
     summed,
 )
-from tilesmith.families.lpu.codegen.selection.layout.accesses import (
-    Environment,
-    LoopGrid,
-    chunks_of,
-    place,
-    places_of,
-)
+from tilesmith.families.lpu.codegen.selection.layout import accesses
 from tilesmith.families.lpu.codegen.selection.layout.nests import VectorNest, lane_loop
 from tilesmith.families.lpu.codegen.selection.pointwise import LanePiece, section
 from tilesmith.families.lpu.codegen.selection.state import Flow, State
@@ -177,7 +171,7 @@ def _of_superlanes(state: State, name: str, reducer: str, rows: Stored, groups: 
     return combined(state, reducer, halves)
 
 
-def reduce(state: State, nest: VectorNest, around: Environment) -> None:
+def reduce(state: State, nest: VectorNest, around: accesses.Environment) -> None:
     """Chains of a nest that reduces; what it reduces into holds nothing yet, or partial results."""
     block = nest.block
     assert block.reducer is not None
@@ -189,10 +183,10 @@ def reduce(state: State, nest: VectorNest, around: Environment) -> None:
     inside = {lane_loop(nest, access, around) for access in loads(block.value)} - {""}
     along = next((loop for loop in over if loop.variable in inside), None)
     rows = [loop for loop in nest.loops if _moves(write, loop) and loop.variable != outside]
-    grid = LoopGrid.of(rows, around)
+    grid = accesses.LoopGrid.of(rows, around)
     if not grid.count:
         return
-    others = LoopGrid.of([loop for loop in over if loop is not along], around)
+    others = accesses.LoopGrid.of([loop for loop in over if loop is not along], around)
     parts: list[Vectors] = []
     tall: list[Vectors] = []
     counts: list[int] = []
@@ -202,7 +196,7 @@ def reduce(state: State, nest: VectorNest, around: Environment) -> None:
     plain: list[tuple[Stored, int]] = []
     for number in range(others.count):
         here = {**around, **{n: int(v[number]) for n, v in others.values.items()}}
-        for row, count in _along(state, nest, LoopGrid.of(rows, here), along):
+        for row, count in _along(state, nest, accesses.LoopGrid.of(rows, here), along):
             if isinstance(row, Stored) and row.dtype == "float16" and not row.frame:
                 plain.append((row, count))
             counts.append(count)
@@ -218,13 +212,13 @@ def reduce(state: State, nest: VectorNest, around: Environment) -> None:
         value = state.algebra.converted(value, "float16") if narrow else value
         value = all_lanes(state, name, block.reducer, value, grid.count)
     buffer = state.buffers[block.buffer]
-    target = place(write, buffer, grid, outside)
+    target = accesses.place(write, buffer, grid, outside)
     if outside == "" and buffer.shape and (target.lane != 0).any():
         raise CodegenError(
             f"stage '{block.stage}' puts one result a row into lanes; give it a row for each"
         )
-    for chunk in range(chunks_of(buffer)):
-        put(state, nest, target.lead + chunk * places_of(buffer), value)
+    for chunk in range(accesses.chunks_of(buffer)):
+        put(state, nest, target.lead + chunk * accesses.places_of(buffer), value)
 
 
 def _moves(access: object, loop: Loop) -> bool:
@@ -233,10 +227,10 @@ def _moves(access: object, loop: Loop) -> bool:
 
 
 def _along(
-    state: State, nest: VectorNest, grid: LoopGrid, along: Loop
+    state: State, nest: VectorNest, grid: accesses.LoopGrid, along: Loop
 ) -> list[tuple[Vectors, int]]:
     """What is reduced along the lanes, a part for each row of them, and how many lanes count."""
-    extent = int(LoopGrid(grid.around).evaluate(along.extent))
+    extent = int(accesses.LoopGrid(grid.around).evaluate(along.extent))
     parts: list[tuple[Vectors, int]] = []
     for first in range(0, extent, LANES):
         count = min(LANES, extent - first)
@@ -262,29 +256,29 @@ def _counting(state: State, reducer: str, value: Vectors, lanes: int, count: int
 def _over_rows(
     state: State,
     nest: VectorNest,
-    around: Environment,
+    around: accesses.Environment,
     kept: tuple[list[Loop], str],
-    others: LoopGrid,
+    others: accesses.LoopGrid,
 ) -> None:
     """A reduction over rows, for every row of lanes of the result."""
     rows, lanes = kept
     block, buffer = nest.block, state.buffers[nest.block.buffer]
-    grid = LoopGrid.of(rows, around)
-    target = place(block.write, buffer, grid, lanes)
+    grid = accesses.LoopGrid.of(rows, around)
+    target = accesses.place(block.write, buffer, grid, lanes)
     if (target.lane % LANES).any():
         raise CodegenError(f"{block.write} begins within a row")
-    extent = int(LoopGrid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
+    extent = int(accesses.LoopGrid(around).evaluate(nest.loop(lanes).extent)) if lanes else 1
     for first in range(0, extent, LANES):
         parts = []
         for number in range(others.count):
             here = {**around, **{n: int(v[number]) for n, v in others.values.items()}}
-            inner = LoopGrid.of(rows, here)
+            inner = accesses.LoopGrid.of(rows, here)
             count = min(LANES, extent - first)
             cut = section(nest, lanes, first, count)
             piece = LanePiece(state, cut, inner, lanes, count, 0)
             parts.append(piece.value(cut.block.value))
         value = combined(state, block.reducer or "sum", parts)
-        put(state, nest, target.rows + first // LANES * places_of(buffer), value)
+        put(state, nest, target.rows + first // LANES * accesses.places_of(buffer), value)
 
 
 def put(state: State, nest: VectorNest, numbers: Ints, value: Vectors) -> None:

@@ -12,12 +12,7 @@ from dataclasses import dataclass
 
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile
 from tilesmith.families.trainium.codegen.kernel.builder import Buffers, Kernel
-from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
-    Environment,
-    Evaluate,
-    compile_expression,
-    integer,
-)
+from tilesmith.families.trainium.codegen.selection.loop_nests import nests
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.expression import ZERO, Atom, Expr
 from tilesmith.search_space.expressions.scalar import Load
@@ -41,7 +36,7 @@ class GatherNest:
     """
 
     loops: tuple[Loop, ...]
-    extents: tuple[Evaluate, ...]
+    extents: tuple[nests.Evaluate, ...]
     fixed: frozenset[str]
     rows: str
     index: Atom
@@ -82,7 +77,7 @@ def plan_gather(
         or len(rows) > 1
     ):
         raise CodegenError(f"stage '{block.stage}' must have what it picks by index on partitions")
-    if integer(atoms[0].right, "the extent picked from") >= LARGEST_EXTENT:
+    if nests.integer(atoms[0].right, "the extent picked from") >= LARGEST_EXTENT:
         raise CodegenError(
             f"stage '{block.stage}' picks from {atoms[0].right} rows; at most {LARGEST_EXTENT - 1}"
         )
@@ -90,7 +85,7 @@ def plan_gather(
     names = {loop.variable for loop in loops}
     return GatherNest(
         loops,
-        tuple(compile_expression(loop.extent) for loop in loops),
+        tuple(nests.compile_expression(loop.extent) for loop in loops),
         frozenset(n for loop in loops for n in loop.extent.variables() if n in names),
         next(iter(rows), ""),
         atoms[0],
@@ -112,7 +107,7 @@ def _flat(indices: tuple[Expr, ...], buffer: Buffer, place: int | None) -> tuple
             pitch = step
         else:
             offset = offset + indices[d] * step
-        step *= integer(extents[d], f"the shape of '{buffer.name}'")
+        step *= nests.integer(extents[d], f"the shape of '{buffer.name}'")
     return offset, pitch
 
 
@@ -130,36 +125,36 @@ class Gathers:
         self.kernel, self.tiles, self.views = kernel, tiles, views
         self.pools: dict[str, Buffers] = {}
 
-    def emit(self, nest: GatherNest, env: Environment, sizes: dict[str, int]) -> None:
+    def emit(self, nest: GatherNest, env: nests.Environment, sizes: dict[str, int]) -> None:
         """A nest at one point of its outer loops; `sizes` are its free loops."""
         rows = sizes.get(nest.rows, 1)
         at = {**env, **dict.fromkeys(sizes, 0)}
         places = self.indices(nest, at, rows)
         free = [(n, s) for n, s in sizes.items() if n != nest.rows and s > 1]
         whole, source = self.tiles[nest.tile.name], self.views[nest.source.name]
-        target = int(compile_expression(nest.target)(at)) * size_of(whole.dtype)
-        first = whole.partition + int(compile_expression(nest.partition)(at))
+        target = int(nests.compile_expression(nest.target)(at)) * size_of(whole.dtype)
+        first = whole.partition + int(nests.compile_expression(nest.partition)(at))
         dims = tuple((count, self._step(nest.target, name, at)) for name, count in free)
         out = Tile(
             whole.name, whole.space, whole.allocation, whole.dtype, first, rows,
             whole.offset + target, dims or ((1, 1),),
         )  # fmt: skip
         steps = tuple((count, self._step(nest.offset, name, at)) for name, count in free)
-        offset = int(compile_expression(nest.offset)(at))
+        offset = int(nests.compile_expression(nest.offset)(at))
         view = HbmView(source.name, source.tensor, source.dtype, offset, ((rows, 0), *steps))
         assert nest.index.right is not None
         self.kernel.gather(out, view, places, nest.pitch, nest.index.right.constant or 1)
 
     @staticmethod
-    def _step(expression: Expr, name: str, env: Environment) -> int:
-        evaluate = compile_expression(expression)
+    def _step(expression: Expr, name: str, env: nests.Environment) -> int:
+        evaluate = nests.compile_expression(expression)
         return int(evaluate({**env, name: 1}) - evaluate(env))
 
-    def indices(self, nest: GatherNest, env: Environment, rows: int) -> Tile:
+    def indices(self, nest: GatherNest, env: nests.Environment, rows: int) -> Tile:
         """The indices of `rows` rows in SBUF, [rows, 1], all within their axis."""
         kernel, view = self.kernel, self.views[nest.index.name]
         assert nest.index.left is not None and nest.index.right is not None
-        offset = int(compile_expression(nest.index.left)(env))
+        offset = int(nests.compile_expression(nest.index.left)(env))
         last = (nest.index.right.constant or 1) - 1
         raw = self._column("index", view.dtype, rows)
         kernel.load(raw, HbmView(view.name, view.tensor, view.dtype, offset, ((rows, 1),)))

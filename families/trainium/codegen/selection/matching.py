@@ -14,19 +14,14 @@ from dataclasses import dataclass
 
 from tilesmith.families.trainium.codegen.selection.copies import CopyNest, plan_copy
 from tilesmith.families.trainium.codegen.selection.gathers import GatherNest, plan_gather
-from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
-    NestAccess,
-    PlannedNest,
-    match_nest,
-    plan_nest,
-)
+from tilesmith.families.trainium.codegen.selection.loop_nests import nests
 from tilesmith.families.trainium.schedules.building_blocks.machine import INTRINSICS
 from tilesmith.search_space.expressions.scalar import Select
 from tilesmith.search_space.ir.intrinsics import IntrinsicSpec, fits, operands
 from tilesmith.search_space.ir.program import Block, Buffer, Intrinsic, Statement
 from tilesmith.search_space.support.errors import CodegenError
 
-AnyNest = PlannedNest | CopyNest | GatherNest
+AnyNest = nests.PlannedNest | CopyNest | GatherNest
 
 
 @dataclass(frozen=True)
@@ -46,14 +41,14 @@ def select(statement: Statement, buffers: Mapping[str, Buffer]) -> Selected | No
     Raises:
         CodegenError: no instruction does this, or none from there.
     """
-    matched = match_nest(statement)
+    matched = nests.match_nest(statement)
     if matched is None:
         return None
     loops, block = matched
     nest = (
         plan_gather(loops, block, buffers)
         or plan_copy(loops, block, buffers)
-        or plan_nest(loops, block, buffers)
+        or nests.plan_nest(loops, block, buffers)
     )
     for spec in fitting(block, buffers):
         named = not isinstance(statement, Intrinsic) or statement.name == spec.name
@@ -76,7 +71,7 @@ def _stands(spec: IntrinsicSpec, nest: AnyNest) -> bool:
     """Whether operands on chip have the same loops on their partitions where the specification has
     the same dimension there, and other loops where it has another.
     """
-    if not isinstance(nest, PlannedNest):
+    if not isinstance(nest, nests.PlannedNest):
         return True
     places: dict[str, frozenset[str]] = {}
     for _, pattern, access in operands(spec, nest.block) or ():
@@ -90,7 +85,7 @@ def _stands(spec: IntrinsicSpec, nest: AnyNest) -> bool:
     return len(together) == len(set(together))
 
 
-def _on_partitions(access: NestAccess) -> frozenset[str]:
+def _on_partitions(access: nests.NestAccess) -> frozenset[str]:
     """Loops along the partitions of an access; those that skip partitions are run one by one."""
     return frozenset(name for name, step in access.row_strides.items() if step == 1)
 
