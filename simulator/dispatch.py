@@ -102,7 +102,7 @@ class FamilySimulator(ABC):
         return target
 
     def with_settings(self, target: Target, settings: Mapping[str, str | FactValue]) -> Target:
-        """The target with facts changed, and those that go with them.
+        """Return the target with facts changed, and the facts that depend on them.
 
         Raises:
             TargetError: an unknown fact, or a value out of range.
@@ -130,7 +130,7 @@ class FamilySimulator(ABC):
         )
 
     def on_threads(self, threads: int) -> "FamilySimulator":
-        """The same for kernels that so many threads run, where the family has a say in them."""
+        """Return the simulator for kernels on `threads` threads; by default itself."""
         return self
 
     def covers(self, workload: Workload) -> bool:

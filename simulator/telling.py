@@ -18,7 +18,7 @@ def told(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def tell(text: str) -> None:
-    """What is being done now."""
+    """Report in words what is being done, to the listener if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(text)

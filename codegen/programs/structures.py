@@ -209,7 +209,7 @@ def own_name(number: int) -> str:
 
 
 def verify_sizes(program: Program, target: Target) -> None:
-    """Verify a program; one that keeps sizes at some of them, before and after its tails are cut.
+    """Verify a program; one of varying sizes at some sizes, before and after its tails are cut.
 
     Raises:
         VerificationError: naming the block, buffer or loop, and the rule or limit that is broken.

@@ -82,7 +82,7 @@ def clip_bounds(node: Node, constant: Constants) -> tuple[float, float] | None:
 
 
 def spatial(node: Node, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
-    """A per-axis attribute such as strides or dilations."""
+    """Return a per-axis attribute such as strides; `default` on all `rank` axes if it is absent."""
     value = node.attribute(name)
     return tuple(value) if value else (default,) * rank
 

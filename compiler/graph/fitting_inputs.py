@@ -170,7 +170,7 @@ _FEW = 64
 def fitted(
     graph: Graph, inputs: Mapping[str, Array], declared: Mapping[str, Shape] | None = None
 ) -> dict[str, Array]:
-    """Inputs with numbers that fit in place of those that become shapes, axes or counts.
+    """Replace inputs that become shapes, axes or counts by numbers that fit the model.
 
     Args:
         graph: the model as imported.
@@ -179,7 +179,7 @@ def fitted(
             graph has none.
 
     Raises:
-        InputError: one does, and what it has to be cannot be told.
+        InputError: an input becomes one of these, and no number that fits follows from the model.
     """
     arrays = dict(inputs)
     stated = {n: replace(i, shape=(declared or {}).get(n, i.shape)) for n, i in _open(graph)}

@@ -311,8 +311,8 @@ class Graph:
         return {name: tuple(nodes) for name, nodes in readers.items()}
 
     def inside(self) -> "Iterator[tuple[Graph, int]]":
-        """The graphs of bodies, those of bodies inside too, and how often each is run (once where
-        nobody knows)."""
+        """Yield the graph of every body, nested ones too, and how often it runs; 1 if that is not
+        known."""
         for node in self.nodes:
             trips = int(node.attribute("trips", 1))
             trips = trips if trips < ENDLESS else 1

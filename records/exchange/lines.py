@@ -43,7 +43,7 @@ def lines_of(
     where: Filter,
     until: int | None = None,
 ) -> Iterator[str]:
-    """One line for each trial of some series, of those numbered up to `until`."""
+    """Yield one JSON line for each trial of these series whose number is at most `until`."""
     _, about_trials = conditions(where)
     if until is not None:
         about_trials.append(TRIALS.c.id <= until)
@@ -120,7 +120,7 @@ def _trials(connection: Connection, series: int, more: list[Any]) -> Iterator[di
 
 
 def by_bytes(connection: Connection, column: Any) -> Any:
-    """A text to order by its bytes on every server, whatever language it was set up for."""
+    """Return a text column that every server orders by its bytes, not by its own language."""
     return column.collate("C") if connection.dialect.name == "postgresql" else column
 
 

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def in_order(function: Callable[[A], R], items: Iterable[A], processes: int) -> Iterator[R]:
-    """`map`, in so many processes (in this one if it is one).
+    """Like `map`, but in `processes` processes; 1 means the calling process.
 
     Args:
         function: a function of a module; what it takes and gives is plain data.

@@ -31,8 +31,10 @@ class Sample(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """Trials of one workload on one target with so many threads, best known facts of which are
-    `facts` (JSON, "" where there are none). Those of a simulator are of one calibration.
+    """Trials of one workload on one target with `threads` threads.
+
+    `facts` is the best known description of the target as JSON, or "" if none is kept. Trials that
+    were simulated share one calibration.
     """
 
     workload: str

@@ -41,7 +41,7 @@ def sample(
 
 
 def shares(counts: Mapping[int, int], most: int) -> dict[int, int]:
-    """Divide `most` among those who have `counts`: evenly, what one cannot use goes to others."""
+    """Divide `most` evenly; a share larger than its count in `counts` goes to the others."""
     parts: dict[int, int] = {}
     left = most
     for done, number in enumerate(sorted(counts, key=lambda number: (counts[number], number))):

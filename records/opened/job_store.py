@@ -165,7 +165,7 @@ class JobStore(Store):
             return jobs.job_of(jobs.row_of(connection, number), now(connection))
 
     def trial_counts(self, job: Job) -> TrialCounts:
-        """How many trials a job did: as it told, else counted by its rows."""
+        """Return how many trials a job did: as its last report says, else by counting its rows."""
         counts = trials.told_by(job)
         if counts is not None:
             return counts
@@ -209,7 +209,7 @@ class JobStore(Store):
             sharing.report(connection, job, reports)
 
     def workers(self, job: int) -> list[WorkerReport]:
-        """What the workers of a job last told, by name."""
+        """Return the last report of each worker of a job, sorted by name."""
         with self.reading() as connection:
             return sharing.reports_of(connection, job)
 

@@ -55,7 +55,7 @@ class MachineStore(Store):
         facts: Mapping[str, Any] | None = None,
         calibration: Mapping[str, float] | None = None,
     ) -> None:
-        """Keep who a machine is; what is known of it already is renewed.
+        """Store a machine's host, target and facts; a machine that is known already is updated.
 
         Args:
             target: identity of the target that it is.

@@ -74,7 +74,7 @@ class Scope(NamedTuple):
     operator: str | None = None
 
     def asked(self) -> dict[str, Any]:
-        """What is not left open, by name."""
+        """Return the conditions that are set, by name."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 

@@ -44,12 +44,12 @@ class Task:
         return 0.0 if gain is None else gain.seconds
 
     def gained_s(self, best: Best) -> float | None:
-        """Seconds a model gains by a best; None where it cannot be told."""
+        """Return the seconds that a best saves; None without a default measured in the same way."""
         gain = self._gain(best)
         return None if gain is None else gain.seconds
 
     def gain(self, best: Best) -> float | None:
-        """How many times as fast a best is; likewise."""
+        """Return how many times as fast as the default a best is; None as `gained_s`."""
         gain = self._gain(best)
         return None if gain is None else gain.times
 

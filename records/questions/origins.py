@@ -37,7 +37,7 @@ class Searched(NamedTuple):
 
 
 def is_whole_space(workload: str, target: "Target | None", tried: int) -> bool:
-    """Whether so many configurations are all that a workload has; no, where nobody knows."""
+    """Whether `tried` configurations are the workload's whole space; False if that is unknown."""
     from tilesmith.codegen.programs.structures import space_of
     from tilesmith.search_space.workloads.workload import Workload
 

@@ -17,7 +17,7 @@ _secrets: set[str] = set()
 
 
 def remember_password(password: str | None) -> None:
-    """Star a password out from now on, as it is and as URLs and programs write it."""
+    """Replace a password, in plain, quoted and escaped spelling, by stars in all later output."""
     if password and len(password) >= _LEAST:
         spelled = {password, quote(password), quote(password, safe=""), quote_plus(password)}
         _secrets.update(spelled, {repr(password)[1:-1]})

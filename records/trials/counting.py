@@ -72,7 +72,7 @@ def way_of(command: str) -> "MeasuredBy | None":
 
 
 def told_by(job: "Job") -> TrialCounts | None:
-    """What a job told of itself; None where it did not, or may have done more since."""
+    """Return a job's own counts; None if it reported none, or was lost and may have done more."""
     counts = job.progress.get("counts")
     if job.lost or not isinstance(counts, Mapping):
         return None

@@ -59,7 +59,7 @@ class Compaction:
 
 
 def series_to_compact(connection: Connection) -> list[int]:
-    """Numbers of all series but those of whole models."""
+    """Return the numbers of all series, except those of whole models."""
     rows = (
         select(SERIES.c.id)
         .join(WORKLOADS, WORKLOADS.c.id == SERIES.c.workload_id)

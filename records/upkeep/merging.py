@@ -117,7 +117,7 @@ class MergeReport:
     standings: tuple[MergeStanding, ...]
 
     def wins(self) -> dict[str, int]:
-        """Of how many workloads each source holds what is best now and was not here before."""
+        """Count for each source the workloads whose new best came from it."""
         won = [s.winner for s in self.standings if s.winner]
         return {name: won.count(name) for name in self.sources}
 
@@ -125,7 +125,7 @@ class MergeReport:
 def standings(
     after: Iterable[Best], before: Iterable[Best], theirs: Mapping[str, Iterable[Best]]
 ) -> tuple[MergeStanding, ...]:
-    """Who holds what is best now, of what each held before."""
+    """Return for each best after a merge which source held it before the merge."""
     own = {_subject(best): best for best in before}
     others = {name: {_subject(b): b for b in bests} for name, bests in sorted(theirs.items())}
     outcomes = []

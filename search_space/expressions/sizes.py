@@ -35,7 +35,7 @@ MOST = 1 << 31
 
 
 class Axes(tuple["int | tuple[int, int]", ...]):
-    """Extents of a tensor's axes, one for each: two of them are never the ends of a range."""
+    """The extents of a tensor's axes, one each; two extents are not read as the ends of a range."""
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")

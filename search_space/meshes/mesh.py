@@ -258,7 +258,7 @@ class Mesh:
         return self
 
     def groups(self, size: int, stride: int = 1) -> tuple[tuple[int, ...], ...]:
-        """All cores in groups of `size`, those of a group `stride` apart.
+        """Divide all cores into groups of `size`, whose members are `stride` apart.
 
         Raises:
             TargetError: the cores cannot be divided so.

@@ -41,7 +41,7 @@ def wrapped(indices: Array, extent: int) -> NDArray[np.int64]:
 
 
 def combine(x: Array, places: tuple[Any, ...], updates: Array, reduction: str) -> Array:
-    """A copy of x with updates written, or combined with what is there, at places, in order."""
+    """Return a copy of x with updates written at places in order, or reduced into its elements."""
     y = x.copy()
     reducer = COMBINATIONS[reduction]
     if reducer is None:

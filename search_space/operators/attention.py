@@ -200,13 +200,16 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def selects(workload: Workload) -> bool:
-    """Whether keys that the mask leaves out have no part in the results, whatever they are."""
+    """Whether a masked key's score is ignored, even if it is NaN or infinite."""
     return workload.integer("guard") >= 4
 
 
 def greatest(workload: Workload, top: Scalar) -> Scalar:
-    """What is subtracted from the scores of a query: where no key is left and there is a guard for
-    that, a number, so that powers and their sum are 0."""
+    """Return what is subtracted from a query's scores before the exponential.
+
+    It is their maximum; with a guard for queries without keys it is at least the lowest finite
+    number, so that their exponentials and sum are 0.
+    """
     return call("maximum", top, LOWEST) if workload.integer("guard") & 3 == 2 else top
 
 

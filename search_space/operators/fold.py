@@ -39,7 +39,7 @@ class _Blocks:
         return room // self.stride + 1 if room >= 0 else 0
 
     def block(self, pixel: Expr, cell: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-        """The block whose cell a pixel is, and what is >= 0 where there is one."""
+        """Return the block in which a pixel is this cell, and expressions >= 0 if it exists."""
         place = pixel + self.before - cell * self.dilation
         number = place // self.stride
         tests: list[Expr] = []

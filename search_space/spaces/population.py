@@ -133,7 +133,7 @@ class Population:
     def replaced(
         self, chosen: NDArray[np.bool_], move: "Callable[[Population], Population]"
     ) -> "Population":
-        """With those chosen moved, the others as they are."""
+        """Return a population in which `move` was applied to the chosen individuals only."""
         moved = move(self.take(chosen))
         kinds, rows = self.kinds.copy(), self.rows.copy()
         kinds[chosen], rows[chosen] = moved.kinds, moved.rows
@@ -158,7 +158,7 @@ class Breeder:
         return Population(np.zeros(0, np.int64), np.zeros((0, self._width), np.int64))
 
     def encode(self, configs: Sequence[Config]) -> Population:
-        """The individuals of those `configs` that are of this space, in order."""
+        """Return individuals for the `configs` that are legal in this space, in their order."""
         kinds: list[int] = []
         rows = []
         for config in configs:

@@ -24,8 +24,8 @@ def is_input_mistake(error: OSError) -> bool:
 
 
 def ending(path: Path) -> Path:
-    """A path that may be read to its end: a device such as /dev/zero has none, and a pipe that
-    nobody writes into would be waited for.
+    """Return a path whose contents end: reading a device such as /dev/zero, or a pipe that nobody
+    writes into, would not.
 
     Raises:
         OSError: there is nothing, or a device, a pipe or a socket.

@@ -69,8 +69,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Shaped:
-    """An operand that parameters tell of: which of them is its shape, and which its element type
-    (`dtype` "": the workload's).
+    """An operand whose shape is the workload's parameter `shape`, and whose element type is its
+    parameter `dtype`; "" stands for the workload's own element type.
     """
 
     name: str

@@ -41,7 +41,7 @@ class Step:
 
 
 def step(level: Level, transfers: Transfers, times: int, reduces: bool) -> Step:
-    """A step that copies; or adds what arrives to what is there, reading both and writing once."""
+    """Return a step that copies, or one that adds: it reads both operands and writes once."""
     if reduces:
         return Step(level.name, transfers, times, True, passes=2.0, at_target=2.0)
     return Step(level.name, transfers, times)
@@ -137,7 +137,7 @@ SINGLE_STEP, KANGARING = "single-step mesh", "kangaring"
 
 
 def applies(name: str, members: int) -> bool:
-    """Whether an algorithm can run over so many members."""
+    """Whether an algorithm can run over `members` cores."""
     return name != "rdh" or members & (members - 1) == 0
 
 

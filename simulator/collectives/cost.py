@@ -128,7 +128,7 @@ def cheapest(
     size: float,
     together: tuple[tuple[int, ...], ...] = (),
 ) -> list[_Line]:
-    """The algorithms of the stages of the plan that is cheapest for so many bytes."""
+    """Return the cheapest plan for `size` bytes: the algorithm of each of its stages."""
     plans = [
         [min(stage, key=lambda line: line.seconds(size)) for stage in plan]
         for plan in lines_of(mesh, kind, group, together)
@@ -170,7 +170,7 @@ def lines_of(
     group: tuple[int, ...],
     together: tuple[tuple[int, ...], ...] = (),
 ) -> tuple[Plan, ...]:
-    """The plans of a collective, beside those that other groups do at the same time."""
+    """Return a collective's plans, slowed by what the groups in `together` send meanwhile."""
     network = Network(mesh)
     hops = {level.name: level.hop_us * 1e-6 for level in mesh.levels}
     others = [plans_of(mesh, kind, one) for one in together]

@@ -31,8 +31,13 @@ _DENSE = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Hop:
-    """A resource on the ways of some transfers, the `rows` of an array of them: for each which it
-    is, and its bytes a second."""
+    """A kind of resource that some transfers pass.
+
+    Attributes:
+        rows: these transfers' rows in the array of all transfers.
+        resources: the number of the resource that each of them passes.
+        rate: bytes a second of one resource.
+    """
 
     rows: NDArray[np.int64]
     resources: NDArray[np.int64]

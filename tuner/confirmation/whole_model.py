@@ -113,7 +113,7 @@ class Versus:
 
     @property
     def is_clear(self) -> bool:
-        """Whether so many pairs agree that chance alone hardly makes them (a sign test)."""
+        """Whether a sign test rejects that both sides win equally often."""
         ahead = sum(ratio < 1 for ratio in self.ratios)
         return abs(ahead - len(self.ratios) / 2) > _SIGMAS * math.sqrt(len(self.ratios)) / 2
 

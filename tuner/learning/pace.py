@@ -42,7 +42,7 @@ class PaceLog:
         self._since = self._predictor.seen
 
     def replay(self, looks: list[tuple[int, int, float]]) -> None:
-        """Take in again those of the saved `looks` that were taken when so much was remembered."""
+        """Apply again the saved `looks` taken up to the present number of trials."""
         while looks and looks[0][1] <= self._predictor.seen:
             since, _, pace = looks.pop(0)
             self._change(since, pace)

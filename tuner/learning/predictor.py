@@ -241,8 +241,10 @@ class Predictor:
         return memory.doubt[1]
 
     def judged(self, state: TuningState, configs: Sequence[Config]) -> Floats:
-        """Logarithms of analytical latencies, shape (n,), whatever was learned; what has none, or
-        cannot run, last."""
+        """Return logarithms of analytical latencies, shape (n,), independent of what was learned.
+
+        Configurations that have none, or that the judge rejects, rank last.
+        """
         known = self._source.describe(state, configs)
         usable = np.isfinite(known.analytical) & (known.analytical > 0) & ~known.rejected
         return np.where(usable, np.log(np.where(usable, known.analytical, 1.0)), _UNPREDICTABLE)

@@ -92,7 +92,7 @@ class DatabaseLedger:
         return None if text is None else json.loads(text)
 
     def before(self, workload: Workload, measured_by: MeasuredBy) -> list[Trial]:
-        """All of them, or where there are very many a sample (`records.learning.warm_up`)."""
+        """As `Ledger.before`; of very many results a sample (`records.learning.warm_up`)."""
         where = (workload, self._target, self._threads)
         records = self._ask(lambda d: d.known(*where, measured_by=measured_by, job=self.job))
         return [Trial(workload, record.config, record.result) for record in records]
@@ -218,7 +218,7 @@ def _exported(database: Database, records: Sequence[TuningRecord]) -> list[str]:
 
 
 def sentence(error: TilesmithError, path: Path | None, count: int) -> str:
-    """What is said of a database that takes no more."""
+    """Return the message for a database that accepts no more trials: where they were saved."""
     if path is None:
         return f"{error}; {count} trials that it does not have could be saved nowhere"
     return (

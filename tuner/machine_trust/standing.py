@@ -183,7 +183,7 @@ class Standing:
         return math.exp(mine.level(_NEWEST) - statistics.median(others))
 
     def read(self, name: str, seconds: float) -> Doubt | None:
-        """One more reading of a machine; its doubt if that is one too many."""
+        """Add a machine's reading in seconds; return its doubt once the machine is not believed."""
         if name in self.aside or not (0 < seconds < math.inf):
             return self.aside.get(name)
         self.join(name)

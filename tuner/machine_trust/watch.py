@@ -69,7 +69,7 @@ class Watch:
         return doubt
 
     def doubtful(self) -> list[Candidate]:
-        """What was measured by machines that are not believed, told once."""
+        """Return candidates that doubted machines measured; each is returned once."""
         doubtful, self._doubtful = list(dict.fromkeys(self._doubtful)), []
         return doubtful
 

@@ -133,7 +133,7 @@ def step_of(clock: Clock = time.perf_counter) -> float:
 
 
 def unreadable(results: Sequence[Mapping[str, Any]], step: float) -> ClockJump | None:
-    """What is wrong with a clock by which a kernel takes no time, or less than it can tell.
+    """Return a fault if a kernel's time is zero or below the clock's resolution, else None.
 
     Args:
         results: of trials (`search_space.results.measure`).

@@ -26,7 +26,7 @@ class BumpAllocator:
         self._overflow: list[NDArray[np.uint8]] = []
 
     def reset(self) -> None:
-        """Forget all buffers; those handed out must not be used any more."""
+        """Free all buffers; arrays that were handed out must not be used afterwards."""
         if self._overflow:
             needed = self._used + sum(len(block) for block in self._overflow)
             self._overflow = []

@@ -97,7 +97,7 @@ Results = list[MeasureResult]
 
 @dataclass(frozen=True, eq=False)
 class Begun:
-    """A batch that a runner was told to measure; each is itself. Runners may derive from it."""
+    """A batch that a runner has begun; equal by identity alone. Runners may derive from it."""
 
     batch: tuple[Candidate, ...]
 
@@ -167,7 +167,7 @@ class Runner(Protocol):
         return None
 
     def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
-        """Told what will be measured next, it may prepare some of it."""
+        """Announce the candidates that are measured next; a runner may prepare some of them."""
         return
 
     def compare(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
@@ -182,8 +182,8 @@ class Runner(Protocol):
         """Tell it the best latency known (seconds): far slower candidates may be aborted."""
 
     def doubtful(self) -> list[Candidate]:
-        """Candidates whose results are not to be believed any more, told once: the machine that
-        gave them was set aside."""
+        """Return candidates whose results came from a machine that was set aside since; each is
+        returned once."""
         return []
 
     def close(self) -> None:

@@ -141,7 +141,7 @@ class Bench:
         return min(once(kernel) for _ in range(_LOOKS))
 
     def compare(self, workload: Workload, configs: Sequence[Config]) -> list[MeasureResult]:
-        """Rivals measured in turns; those that fail give their failure."""
+        """Measure rivals in turns; the result of one that fails is its failure."""
         start, self.watch = time.perf_counter(), Stopwatch()
         self._arena.reset()
         loaded = [self._checked(workload, config) for config in configs]

@@ -42,8 +42,8 @@ class Subject:
 
     @property
     def kin(self) -> str:
-        """Equal for workloads of one shape: operator and extents, whatever the types, the layouts,
-        the epilogue, and which operands are constant or transposed.
+        """The operator and its extents: equal for workloads that differ in types, layouts, epilogue
+        or which operands are constant or transposed.
         """
         extents = [f"{n}={v}" for n, v in self.workload.parameters if isinstance(v, int) and v > 1]
         return " ".join([self.workload.operator, *extents])
@@ -81,7 +81,7 @@ class Corpus:
         )  # fmt: skip
 
     def drawn(self) -> "Corpus":
-        """Those that were not bred over generations."""
+        """Return the trials whose configurations were drawn at random, not bred."""
         return self.of(~self.bred)
 
     def by_workload(self) -> "Iterator[Corpus]":
@@ -94,7 +94,7 @@ class Corpus:
         return model.predict(self.features, usually, self.configs, self.analytical)
 
     def inputs(self, knobs: KnobColumns) -> NDArray[np.float32]:
-        """What a learner sees of all of them, shape (n, 3 f + knobs)."""
+        """Return the learner's inputs for all trials, shape (n, 3 f + knobs)."""
         rows = knobs.rows(self.configs)
         parts = [self.groups == group for group in np.unique(self.groups)]
         return np.concatenate(

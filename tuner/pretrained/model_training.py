@@ -114,12 +114,12 @@ class Scores:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model and what is known of it.
+    """A pretrained model, and how well it ranks.
 
     Attributes:
         recipe: how it was fitted.
         scores: by target identity; targets with too few workloads are missing.
-        subjects: what it was made from.
+        subjects: workloads on targets that it was fitted to; `trials` counts their trials.
     """
 
     model: Pretrained

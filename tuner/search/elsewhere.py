@@ -80,7 +80,7 @@ class Elsewhere:
                 self.settle(one)
 
     def settle(self, one: Round) -> None:
-        """Take of what was proposed for a round what is new; all rounds before it are settled.
+        """Fill a round with the new ones of its proposals; all rounds before it are settled.
 
         Raises:
             Cancelled: the token was set before it was proposed.

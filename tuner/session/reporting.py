@@ -73,13 +73,13 @@ class Rate:
         self._counts: deque[tuple[float, int]] = deque()
 
     def note(self, now: float, trials: int) -> None:
-        """So many trials were done by a moment of a steady clock."""
+        """Note that `trials` trials were done at `now`, a time of a monotonic clock in seconds."""
         self._counts.append((now, trials))
         while now - self._counts[0][0] > _OVER_S and len(self._counts) > 2:
             self._counts.popleft()
 
     def seconds(self, trials: int) -> float | None:
-        """How long so many more will take; None where nobody can tell yet."""
+        """Estimate the seconds that `trials` more take; None before the rate is known."""
         if not self._counts:
             return None
         (first, before), (last, now) = self._counts[0], self._counts[-1]

@@ -304,7 +304,7 @@ class _Job:
         return limit is not None and gone >= limit - self._kept_back()
 
     def in_place(self) -> InPlace:
-        """What is best inside the whole model."""
+        """Compare schedules inside the whole model and return which are best there."""
         if self.model is None:
             return NOTHING
         phase = self.phases[self._active]

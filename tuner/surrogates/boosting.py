@@ -65,7 +65,7 @@ class Booster:
 
 
 class BoostedTrees(CostModel):
-    """A cost model that is trees of fixed parameters, 100 of them."""
+    """A cost model of 100 boosted trees; a subclass sets the booster's `parameters`."""
 
     parameters: ClassVar[Mapping[str, Any]]
 

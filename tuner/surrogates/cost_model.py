@@ -140,7 +140,7 @@ cost_models: Registry[type[CostModel]] = Registry(
 
 
 def centred_logs(latencies: Floats, groups: NDArray[np.int64]) -> Floats:
-    """Log latencies less their group's mean: what is left is comparable between tasks."""
+    """Return log latencies minus their group's mean, which are comparable between tasks."""
     return centred(np.log(latencies), groups)
 
 

@@ -52,7 +52,7 @@ class KnobColumns:
 
     @classmethod
     def met(cls, configs: Iterable[Config]) -> "KnobColumns":
-        """The columns of whatever some configurations, of any spaces, have."""
+        """Return columns for all knobs and values of these configurations, of any spaces."""
         values: dict[str, set[KnobValue]] = {}
         for config in configs:
             for name, value in config.items_:

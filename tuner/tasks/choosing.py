@@ -28,7 +28,7 @@ class Choosers(Protocol):
         ...
 
     def follow(self, trials: Sequence[Json]) -> None:
-        """More trials were joined; what is asked from now on knows them."""
+        """Pass on trials that were joined; later questions are answered with knowledge of them."""
         ...
 
     def ask(self, asked: Json) -> object:

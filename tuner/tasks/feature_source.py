@@ -51,7 +51,7 @@ class FeatureSource(Protocol):
     """Turns configurations of a task into samples for a cost model."""
 
     def describe(self, state: TuningState, configs: Sequence[Config]) -> Description:
-        """What is known of them."""
+        """Describe configurations, in their order."""
         ...
 
     def schema(self, state: TuningState) -> str:
@@ -102,7 +102,7 @@ class JudgedFeatures:
     def judge_ahead(
         self, state: TuningState, configs: Sequence[Config], check: Callable[[], None]
     ) -> None:
-        """Judge what is new in pieces, calling `check`, which may raise, after each.
+        """Judge in pieces what is not judged yet; call `check`, which may raise, after each.
 
         Configurations of one structure stay together: they share most of the work.
         """

@@ -78,7 +78,7 @@ class AheadEmitter:
         del self._around[-len(nest) :]
 
     def emit(self, loop: ir.Loop) -> None:
-        """At the beginning of a serial loop's body (`inside` it): what is asked for there."""
+        """Emit the prefetches that belong at the beginning of a serial loop's body."""
         opened = (s.buffer for s in ir.walk(loop.body) if isinstance(s, ir.Allocate))
         kept = {buffer.name for buffer in opened if buffer.scope == "register"}
         fetched: set[str] = set()

@@ -70,7 +70,7 @@ def as_flag(builder: Builder, value: Value) -> Value:
 
 
 def from_flag(builder: Builder, value: Value, scalar: Type) -> Value:
-    """1 or 0 of an element type, of a flag; anything else as it is."""
+    """Convert a flag to 1 or 0 of an element type; return any other value unchanged."""
     if not is_flag(value) or scalar is BOOL:
         return value
     assert isinstance(scalar, IntType | FloatType), f"no numbers of {scalar}"
@@ -79,7 +79,7 @@ def from_flag(builder: Builder, value: Value, scalar: Type) -> Value:
 
 
 def compare(builder: Builder, function: str, values: Sequence[Value]) -> Value:
-    """A comparison or a test of values of one type; of what is not a number only `is_nan` holds."""
+    """Emit a comparison or test of values of one type; for NaN only `is_nan` is true."""
     first = values[0]
     if function == "is_nan":
         return builder.fcmp_unordered("!=", first, first)
@@ -152,8 +152,11 @@ def _cut_short(builder: Builder, value: Value, after: IntType) -> Value:
 
 
 def ordinal(builder: Builder, value: Value) -> Value:
-    """A number's place among its like, as an int32: the bits of a floating number, those behind the
-    sign turned where it is set. Adding 0 makes -0 the other zero."""
+    """Return an int32 that orders as the value does.
+
+    Of a float32 it is the bits, all but the sign inverted if the sign is set; adding 0 first makes
+    -0 equal to 0.
+    """
     if is_flag(value) or not is_float(value.type):
         return converted(builder, value, "int32")
     if scalar_of(value.type) is not FLOAT:

@@ -84,7 +84,7 @@ def together(team: Address, threads: int, program: Address) -> None:
 
 @routine
 def probe(word: Address, rounds: int, unused: Address) -> None:
-    """Look at a word so many times."""
+    """Read a word `rounds` times, as a waiting thread does."""
     look(word, load32(word), rounds)
 
 
@@ -100,14 +100,14 @@ _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_voi
 
 
 def set_rounds(memory: NDArray[np.uint8], word: int, rounds: int) -> None:
-    """Let those who wait for the word at byte `word` look so often before they sleep."""
+    """Set how often threads that wait for the word at byte `word` read it before they sleep."""
     for start in (word + ROUNDS, word + MOST_ROUNDS):
         memory[start : start + 8].view(np.int64)[0] = rounds
 
 
 @dataclass(frozen=True)
 class Functions:
-    """Those of `text`, loaded."""
+    """The functions of `text`, loaded."""
 
     serve: Any
     together: Any
@@ -209,7 +209,7 @@ class Team:
         self._functions.serve(self._memory.ctypes.data, number, None)
 
     def cores(self) -> frozenset[int]:
-        """Those that the workers may use."""
+        """Return the cores that the workers may run on."""
         cpus: frozenset[int] = frozenset()
         for worker in self._workers:
             with suppress(OSError):
@@ -240,7 +240,7 @@ class Teams:
         self.forget()
 
     def run(self, threads: int, program: int) -> None:
-        """Perform a program (its address) on a team of so many threads."""
+        """Run the program at an address on a free team of `threads` threads."""
         free = self._free[threads]
         try:
             team = free.pop()
@@ -255,7 +255,7 @@ class Teams:
                     self._lock.notify_all()
 
     def of(self, threads: int) -> Sequence[Team]:
-        """The teams of so many threads that there are."""
+        """Return the teams of `threads` threads that exist."""
         return tuple(self._teams[threads])
 
     def _another(self, threads: int) -> Team:

@@ -212,7 +212,7 @@ class TimedProgram(NativeProgram):
             header[3:6] = min(max(nth, 1), MOST), 0, 0
 
     def reserve(self, notes: int) -> None:
-        """Make room for so many notes of each thread; those that there are are forgotten."""
+        """Make room for `notes` notes of each thread and discard earlier notes."""
         self._lists = [np.zeros((notes, 2), dtype=np.int64) for _ in range(self._threads)]
         self.forget()
 

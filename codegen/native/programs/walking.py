@@ -191,7 +191,7 @@ def looked(
     table: Address, rows: int, thread: int, threads: int, everyone: Address, shared: Address,
     local: Address,
 ) -> None:  # fmt: skip
-    """A side of a branch, noted unless what is around it is let pass."""
+    """Run one side of a branch; time it unless the surrounding iteration is not sampled."""
     if load64(local + QUIET_AT) != 0:
         walk(table, rows, thread, threads, everyone, shared, local)
     else:

@@ -139,7 +139,7 @@ def cut(statement: Statement) -> Statement:
 
 
 def cut_loop(loop: Loop) -> Statement:
-    """One loop, and those inside."""
+    """Cut the tails of a loop and of the loops inside it."""
     tails = list(_remainders(loop))
     if not tails:
         return replace(loop, body=cut(loop.body))

@@ -75,7 +75,7 @@ TILE_INTRINSICS = (
 
 
 def memories(target: Target) -> dict[str, Memory]:
-    """Matrix registers for sums; two of them stay free for what is multiplied."""
+    """Return the memory of matrix registers for sums; two registers stay free for operands."""
     tiles = tiles_of(target)
     if tiles is None:
         return {TILES: Memory(0, 0, stacked=True)}

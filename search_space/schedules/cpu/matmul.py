@@ -63,7 +63,7 @@ class BlockedMatmul(CpuScheduler):
         return _default(workload, target, _first(workload, target))
 
     def canonical(self, workload: Workload, target: Target) -> Config:
-        """Whatever the number of rows, which may be a batch."""
+        """Return a default that does not depend on the number of rows, which may be a batch."""
         if matmul_tiles.applies(workload, target):
             return matmul_tiles.default(workload, target)
         return _default(workload, target.uncalibrated, _products(workload, target))

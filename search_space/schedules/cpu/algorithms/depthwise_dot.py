@@ -87,7 +87,7 @@ def space(g: Geometry, target: Target, products: int) -> Subspace:
 
 
 def default(g: Geometry, target: Target, products: int) -> Config:
-    """Tall tiles, whose rows share what is turned."""
+    """Return tiles that are tall: their rows share the reordered inputs."""
     lanes, registers = vector_width(target), target.integer("vector.registers")
     blocked = layout_names(lanes)[1]
     most = max(1, min(registers // 2, 2 * UNROLLED_LIMIT // _steps(g, products)))
