@@ -7,6 +7,7 @@ import html
 import json
 import math
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.capabilities.exploration.job import searched_designs
+from tilesmith.capabilities.exploration.job import AskedOfExploration, searched_designs
 from tilesmith.capabilities.exploration.request import ExploreRequest
 from tilesmith.capabilities.exploration.search import explored
 from tilesmith.codegen.programs.structures import space_of
@@ -160,6 +161,16 @@ def test_what_cannot_be_is_one_sentence(words: tuple[str, ...], message: str) ->
     assert message in said.output
     assert "Traceback" not in said.output
     assert len(said.output.strip().splitlines()) == 1, said.output
+
+
+def test_keywords_of_the_api_are_the_fields_of_a_request() -> None:
+    named = {field.name for field in fields(ExploreRequest)}
+    assert set(AskedOfExploration.__annotations__) == named - {
+        "target",
+        "vary",
+        "models",
+        "operators",
+    }
 
 
 def test_a_family_without_costs_is_refused() -> None:

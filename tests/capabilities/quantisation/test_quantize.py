@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
 from tests.end_to_end.command import invoke, refuse, save_model, succeed
+from tilesmith.capabilities.quantisation.api import AskedOfQuantising
+from tilesmith.capabilities.quantisation.jobs import QuantiseRequest
 
 ROWS = np.random.default_rng(0).standard_normal((20, 4, 8)).astype(np.float32)
 
@@ -22,6 +25,11 @@ def model(tmp_path: Path) -> Path:
 
 def quantised(model: Path, *arguments: str | Path | int) -> dict[str, object]:
     return dict(succeed("quantize", model, "-o", model.parent / "out.onnx", *arguments))
+
+
+def test_keywords_of_the_api_are_the_fields_of_a_request() -> None:
+    named = {field.name for field in fields(QuantiseRequest)} - {"model", "data"}
+    assert set(AskedOfQuantising.__annotations__) == named
 
 
 def test_the_written_file_is_compiled_and_run(model: Path, tmp_path: Path) -> None:
