@@ -143,15 +143,15 @@ def busy(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": arguments.seconds, "tuner_processor_s": used}
 
 
-def processor_seconds(session: int) -> float:
-    """Of all processes of a session."""
+def processor_seconds(process: int) -> float:
+    """Of a process and those that it started."""
     total = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[3]) == session:
+        if process in (int(fields[1]), int(fields[2])):
             total += int(fields[11]) + int(fields[12])
     return total / os.sysconf("SC_CLK_TCK")
 

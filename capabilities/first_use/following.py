@@ -237,8 +237,9 @@ def _how(code: int) -> str:
 
 
 def started(root: Path) -> "subprocess.Popen[bytes]":
-    """A tuner for a folder of orders: a fresh interpreter, of its own session, so that no signal
-    of a terminal reaches it.
+    """A tuner for a folder of orders: a fresh interpreter in a group of its own, so that no signal
+    of a terminal reaches it; of this session, within which Linux's schedulers compare priorities
+    (`tuner.workers.worker_process`).
 
     Raises:
         JobError: there is no interpreter to start.
@@ -254,7 +255,7 @@ def started(root: Path) -> "subprocess.Popen[bytes]":
             stdout=log,
             stderr=log,
             env={**environment, "PYTHONPATH": path},
-            start_new_session=True,
+            process_group=0,
         )
 
 

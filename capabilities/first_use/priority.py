@@ -14,8 +14,6 @@ from pathlib import Path
 
 _BUSY, _FREE = 0.75, 0.6
 """Share of its cores that others use above which it pauses, and below which it goes on."""
-_EVERY_S = 0.5
-"""Seconds that a share is counted over at least."""
 _HELD_BACK_S = 10.0
 """Seconds that it pauses after its group was held back."""
 _STAT, _GROUP = Path("/proc/stat"), Path("/sys/fs/cgroup/cpu.stat")
@@ -44,6 +42,9 @@ class MachineLoad:
         group: in the form of a control group's cpu.stat.
     """
 
+    every_s = 0.5
+    """Seconds that a share is counted over at least."""
+
     def __init__(
         self,
         stat: Path = _STAT,
@@ -59,7 +60,7 @@ class MachineLoad:
         """The part of their time that others computed since the last look; 1 where this process's
         group is held back."""
         now = self._clock()
-        if now - self._at >= _EVERY_S:
+        if now - self._at >= self.every_s:
             times = self._times()
             total, free = (new - old for new, old in zip(times, self._before, strict=True))
             self._share = 1 - free / total if total > 0 else 0.0

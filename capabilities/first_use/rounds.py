@@ -103,7 +103,9 @@ def another(folder: OrderFolder, token: CancelToken, tools: Tools = TOOLS) -> No
     order, state = folder.order, folder.state
     if order is None:
         return
-    pause = Pause(tools.load(), lambda: token.cancelled)
+    load = tools.load()
+    time.sleep(load.every_s)  # nothing is known before
+    pause = Pause(load, lambda: token.cancelled)
     _wait(pause)
     begun, waited = time.monotonic(), pause.seconds
     try:

@@ -7,6 +7,10 @@ come in time, or a worker that dies of what it is asked, costs the request at ha
 `WorkerError` with its kind, and the next request starts a new worker. A worker that somebody else
 killed or stopped says nothing of its request, which a fresh one is asked again.
 
+A worker is a group of processes of its parent's session: where a scheduler divides time between
+sessions (Linux's autogroup), one of its own would be given as much as the parent's, however low the
+priority of both is.
+
 Invariant: no worker outlives its parent. The first thing that its interpreter does, before it looks
 for packages, is to have itself killed by the operating system then (Linux), whether it is starting,
 at work or stopped.
@@ -161,7 +165,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, **_SINGLE_THREADED, "PYTHONPATH": path},
-            start_new_session=True,
+            process_group=0,  # signals of a terminal do not reach it
         )
         self.started += 1
         self.is_ready = False

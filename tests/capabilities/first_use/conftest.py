@@ -114,6 +114,8 @@ def follower(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> Iterator[Follow
 class Quiet(MachineLoad):
     """Nobody else computes anything."""
 
+    every_s = 0.0
+
     def share(self) -> float:
         return 0.0
 
