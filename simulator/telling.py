@@ -9,7 +9,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 @contextmanager
 def told(listener: Callable[[str], None]) -> Iterator[None]:
-    """Tell `listener` what is done inside the block, and nobody else."""
+    """Send what `tell` reports inside the block to `listener` alone."""
     token = _listener.set(listener)
     try:
         yield

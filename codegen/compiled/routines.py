@@ -56,7 +56,7 @@ class Routine:
         raise NotImplementedError(f"'{self.symbol}' runs as native code alone")
 
     def named(self, symbol: str, **names: Any) -> "Routine":
-        """The same code under another symbol, with other constants."""
+        """Return this routine under another symbol and with other constants."""
         return Routine(self.function, symbol, {**self.names, **names})
 
 

@@ -103,7 +103,7 @@ def _with_same_bits(
 
 @lru_cache(maxsize=1024)
 def inside_of(workload: Workload, target: Target) -> Config:
-    """The same for kernels between others, which keep tensors on chip where a target can."""
+    """Return the default of a kernel between others: it keeps tensors on chip if a target can."""
     config = scheduler_of(workload, target).inside(workload, target)
     same = workload.sums == "any" or config in space_of(workload, target)
     return config if same else default_of(workload, target)
@@ -203,8 +203,11 @@ def lowered_varying(
 
 
 def own_name(number: int) -> str:
-    """What a program calls its size of that number: no name of a loop or knob, and the same code
-    for the same ranges, whatever they are called."""
+    """Return the name of a program's size by its number.
+
+    It is no name of a loop or knob, and programs whose sizes have the same ranges under other names
+    become the same code.
+    """
     return f"size{number}"
 
 

@@ -32,13 +32,13 @@ class _At:
     count: int
 
     def shape(self, position: int) -> Shape | None:
-        """Of an operand; None where it is not known, or left out."""
+        """Return an operand's shape; None if it is unknown or the operand is left out."""
         name = self.node.input(position)
         return self.graph.info(name).shape if name else None
 
     @property
     def result(self) -> Shape | None:
-        """Of the first output: inferred, or as the model declares it."""
+        """The first output's shape: inferred, or as the model declares it; None if unknown."""
         return _shape(self.graph, self.node.writes[0])
 
     def axis(self, default: int) -> int:

@@ -231,7 +231,7 @@ class Node:
         return self.workload is None and self.domain == "" and self.operator in operators
 
     def describe(self) -> str:
-        """For messages: `Conv 'conv1'`."""
+        """Return the node's operator and name as messages show it: `Conv 'conv1'`."""
         return f"{self.operator} '{self.name or (self.writes or ('?',))[0]}'"
 
 

@@ -103,7 +103,7 @@ def having(*traits: str) -> tuple[str, ...]:
 
 @cache
 def numbers(trait: str) -> Mapping[str, tuple[int, ...]]:
-    """By operator, the numbers of a trait that has some."""
+    """Return the numbers of a trait by operator, for operators that have it."""
     words = {name: [word.partition(":") for word in own] for name, own in _TRAITS.items()}
     return {
         name: tuple(map(int, values.split(",")))

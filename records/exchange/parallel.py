@@ -43,7 +43,7 @@ def in_order(function: Callable[[A], R], items: Iterable[A], processes: int) -> 
 
 
 def end_with_parent() -> None:
-    """For a process that another began: it ends when that one has."""
+    """End this process when the process that started it has ended."""
     from multiprocessing import parent_process
 
     parent = parent_process()

@@ -159,7 +159,7 @@ def beat(connection: Connection, lease: Lease, progress: Mapping[str, Any] | Non
 
 
 def tell(connection: Connection, job: int, progress: Mapping[str, Any]) -> None:
-    """Tell of the progress of a job that nobody runs."""
+    """Store the progress of a job that no process runs."""
     ended = (JOBS.c.id == job, JOBS.c.lease.is_(None))
     values = {"progress": storable(json.dumps(progress))}
     connection.execute(update(JOBS).where(*ended).values(**values))

@@ -87,7 +87,7 @@ def is_trial(message: str) -> bool:
 
 
 def count(connection: Connection, job: int, command: str) -> TrialCounts:
-    """Of a job, by its rows."""
+    """Count a job's trials by its rows in the database."""
     again = TRIALS.c.message.startswith(MEASURED_AGAIN)
     rows = connection.execute(
         select(SERIES.c.measured_by, func.count(), func.sum(case((again, 1), else_=0)))

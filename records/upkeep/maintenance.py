@@ -78,11 +78,11 @@ def check(connection: Connection) -> list[str]:
 
 @dataclass(frozen=True)
 class Pruning:
-    """What `prune` removes. The fastest of what is fresh always stays, and so does whatever a job
-    that is not finished has brought: it goes on from there.
+    """What `prune` removes. The fastest fresh trial of a subject always stays, and so do the trials
+    of unfinished jobs, which resume from them.
 
     Attributes:
-        keep: of each series, keep the so many fastest configurations and those that crashed.
+        keep: how many of the fastest configurations of each series stay, beside those that crashed.
         stale: series of other versions whose subject has a fresh working trial.
         superseded: trials that are not the last word on their configuration.
         before: trials measured before this moment, but for the fastest of a series and crashes.

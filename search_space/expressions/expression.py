@@ -217,8 +217,8 @@ class Expr:
         return frozenset(names)
 
     def map_atoms(self, change: "Callable[[Atom], Expr]") -> "Expr":
-        """The same polynomial of other factors: `change(atom)` for each atom at its top level; this
-        very object where none changes."""
+        """Return this polynomial with `change(atom)` in place of each atom at its top level; this
+        very object if none changes."""
         products = (prod(map(change, m), start=const(factor)) for m, factor in self.terms)
         mapped = total(products)
         return self if mapped.terms == self.terms else mapped
@@ -320,7 +320,7 @@ def floordiv(value: ExprLike, divisor: ExprLike) -> Expr:
 
 
 def mod(value: ExprLike, divisor: ExprLike) -> Expr:
-    """`value % divisor`, simplified likewise."""
+    """Return `value % divisor`, simplified as `floordiv` does."""
     value, divisor = as_expr(value), as_expr(divisor)
     if divisor == ONE or not value.terms:
         return ZERO
@@ -341,7 +341,7 @@ def minimum(left: ExprLike, right: ExprLike) -> Expr:
 
 
 def maximum(left: ExprLike, right: ExprLike) -> Expr:
-    """The larger of two, likewise."""
+    """Return the larger of two expressions, simplified as `minimum` does."""
     return _minmax("max", as_expr(left), as_expr(right))
 
 

@@ -31,7 +31,7 @@ def upper(value: Expr, bounds: Bounds) -> Expr:
 
 
 def lower(value: Expr, bounds: Bounds) -> Expr:
-    """A lower bound, likewise."""
+    """Return a lower bound of a value, as `upper` returns an upper one."""
     return _extreme(value, bounds, largest=False)
 
 
@@ -46,7 +46,7 @@ def nonnegative(value: Expr) -> bool:
 
 
 def within(value: Expr, bounds: Bounds) -> Expr:
-    """The same, with divisions and remainders simplified that `bounds` decide.
+    """Return the value with the divisions and remainders simplified that `bounds` decide.
 
     >>> str(within(var("i") % 16, {"i": const(15)}))
     'i'
@@ -64,7 +64,7 @@ def floordiv(value: ExprLike, divisor: ExprLike, bounds: Bounds) -> Expr:
 
 
 def mod(value: ExprLike, divisor: ExprLike, bounds: Bounds) -> Expr:
-    """`value % divisor`, likewise."""
+    """Return `value % divisor`, simplified by `bounds`."""
     value, divisor = as_expr(value), as_expr(divisor)
     _, rest = expression.quotient(value, divisor)
     return rest if _divides_off(rest, divisor, bounds) else expression.mod(value, divisor)

@@ -197,7 +197,7 @@ def instruction_set(name: str) -> InstructionSet:
 
 
 def instruction_set_of(target: Target) -> InstructionSet:
-    """The instruction set of a CPU target; `TargetError` if nobody knows it."""
+    """Return the instruction set of a CPU target; `TargetError` if none has its name."""
     return instruction_set(target.text("isa.name"))
 
 
@@ -207,7 +207,7 @@ def lanes(target: Target, dtype: str) -> int:
 
 
 def vector_width(target: Target) -> int:
-    """Elements that a vector loop of a CPU kernel runs over, whatever their dtype.
+    """Return how many elements a vector loop of a CPU kernel handles at once, for any dtype.
 
     The lanes of 4 bytes, in which kernels compute, count indices and keep masks: values of 8 bytes
     fill two registers, of 1 byte a quarter of one.
@@ -390,7 +390,7 @@ class _Table:
         return [_Table(self._name, f"{key}[{i}].", item) for i, item in enumerate(entries)]
 
     def finish(self) -> None:
-        """Raise `TargetError` for a key that nobody took."""
+        """Raise `TargetError` for a key that was not read."""
         if self.entries:
             key = min(self.entries)
             raise TargetError(

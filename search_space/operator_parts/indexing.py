@@ -112,7 +112,7 @@ def row_extents(workload: Workload, batch: int) -> tuple[int, ...]:
 
 
 def varying_row_extents(workload: Workload, batch: int) -> tuple[ExprLike, ...]:
-    """The same where they may vary; how many there are does not.
+    """Return `row_extents` where extents may vary; their number may not.
 
     Raises:
         WorkloadError: it does.

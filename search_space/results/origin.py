@@ -64,7 +64,7 @@ def origin_named(text: str) -> str:
 
 
 def origin_of(tried: int, is_all: Callable[[int], bool], stale: bool = False) -> Origin:
-    """How the best of so many configurations tried was found.
+    """Return how a best was found, by the number of configurations tried.
 
     Args:
         tried: different ones, the default and failures among them; any number above `SEARCH`

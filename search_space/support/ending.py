@@ -25,7 +25,8 @@ def heeded() -> list[int]:
 
 
 def exit_code(reason: int | str) -> int:
-    """Of a command that a signal ended, by its number or name; 1 for anything else."""
+    """Return the exit code of a command that a signal ended, by the signal's number or name; 1 for
+    any other reason."""
     names = {signal.Signals(number).name: number for number in STOPPED}
     number = names.get(reason, 0) if isinstance(reason, str) else reason
     return 128 + number if number in STOPPED else 1

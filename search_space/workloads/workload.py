@@ -239,7 +239,7 @@ class Workload:
             ) from None
 
     def extents(self, name: str) -> tuple[ExprLike, ...]:
-        """The same, with a formula over sizes for each part that varies.
+        """Return a shape whose varying parts are formulas over sizes.
 
         Raises:
             WorkloadError: it is written otherwise.
@@ -288,7 +288,7 @@ class Workload:
         return self.with_parameters(**changed)
 
     def with_parameters(self, **changed: ParameterValue | Expr) -> "Workload":
-        """The same work with some parameters changed.
+        """Return the workload with some parameters changed.
 
         Raises:
             WorkloadError: there are none of these names, or their values do not go together.

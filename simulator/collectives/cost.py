@@ -46,7 +46,7 @@ class CollectiveCost:
 
     @property
     def bus_gbps(self) -> float:
-        """`busbw` of nccl-tests: what links would have to carry, whatever the number of members."""
+        """`busbw` of nccl-tests: `gbps` times the share of all bytes that each link carries."""
         p = self.members
         factor = {"all_reduce": 2 * (p - 1) / p, "send": 1.0}.get(self.kind, (p - 1) / p)
         return self.gbps * factor

@@ -208,7 +208,7 @@ class ChoosersHere:
 
 
 def choose_elsewhere(search: Search, cancel: CancelToken) -> None:
-    """Let a search that has begun be chosen for elsewhere, if its job is of that kind."""
+    """Let choosers propose for a search that has begun, if its job has choosers."""
     if not search.chooses:
         search.elsewhere = Elsewhere(
             setup_of(search),

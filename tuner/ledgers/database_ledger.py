@@ -109,7 +109,7 @@ class DatabaseLedger:
         return [*self.packed(workload), *(best.record.config for best in bests)]
 
     def similar(self, workload: Workload, measured_by: MeasuredBy) -> list[Config]:
-        """Of this workload with other thread counts, then of other workloads."""
+        """Return bests of this workload with other thread counts, then of other workloads."""
         target, threads = self._target, self._threads
         own = self._ask(
             lambda d: d.layout_bests([workload], target, None, measured_by=measured_by)

@@ -196,7 +196,7 @@ class Standing:
         return self._verdict(name, mine)
 
     def set_aside(self, name: str, reason: str, lie: Lie = "clock") -> Doubt:
-        """For a reason found elsewhere; all it measured lately is doubtful."""
+        """Set a machine aside for a given reason; what it measured lately becomes doubtful."""
         self.join(name)
         return self.aside.setdefault(name, Doubt(name, lie, self._records[name].count, reason))
 

@@ -32,7 +32,7 @@ Clock = Callable[[], float]
 
 
 def raw() -> float:
-    """Seconds of the clock that nobody slews (clock_gettime(2), CLOCK_MONOTONIC_RAW)."""
+    """Return seconds of the clock that NTP does not slew (CLOCK_MONOTONIC_RAW)."""
     which = getattr(time, "CLOCK_MONOTONIC_RAW", None)
     return time.monotonic() if which is None else time.clock_gettime(which)
 

@@ -129,7 +129,7 @@ def claim(
 
 
 def free_cores(among: Sequence[int] | None = None, folder: Path | None = None) -> list[int]:
-    """Cores that nobody has claimed at this moment."""
+    """Return the cores that no process has claimed at this moment, in ascending order."""
     cores = physical(usable() if among is None else among)
     with _all_free(cores, folder or default_folder(), set()) as free:
         return sorted(free)

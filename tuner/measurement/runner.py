@@ -163,7 +163,7 @@ class Runner(Protocol):
         return
 
     def choosers(self) -> "Choosers | None":
-        """Who makes proposals where that is done elsewhere too; None: nobody."""
+        """Return the choosers that propose outside this process; None if there are none."""
         return None
 
     def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:

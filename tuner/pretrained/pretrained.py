@@ -74,7 +74,7 @@ class Learner(Protocol):
     """What was fitted: `Ensemble` or `Trees`."""
 
     def predict(self, inputs: NDArray[np.float32]) -> Floats:
-        """Of rows of shape (n, inputs), shape (n,)."""
+        """Return scores of shape (n,) for rows of shape (n, inputs)."""
         ...
 
     def to_json(self) -> dict[str, Any]:

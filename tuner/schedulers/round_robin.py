@@ -7,7 +7,7 @@ from tilesmith.tuner.tasks.scheduler import TaskProgress, TaskScheduler, schedul
 
 @schedulers.register("round_robin")
 class RoundRobin(TaskScheduler):
-    """Equal trials for all tasks, whatever their weight."""
+    """A scheduler that gives all tasks equally many trials and ignores their weights."""
 
     def choose(self, tasks: Sequence[TaskProgress]) -> int | None:
         left = [(task.trials, i) for i, task in enumerate(tasks) if not task.done]

@@ -297,7 +297,7 @@ class Search:
         return size if limit is None else min(size, limit)
 
     def replace(self, search: TaskSearch, trials: Sequence[Trial]) -> None:
-        """Let results of a second measurement take the place of the first, and commit them."""
+        """Replace results by those of a second measurement, and commit these."""
         trials = [trial.again() for trial in trials]
         with self._cancel.shielded(), self._choosing():
             self.measured_again += len(trials)
@@ -370,7 +370,7 @@ class Search:
             self.predictor.train_if_due()
 
     def earlier(self, search: TaskSearch) -> list[Trial]:
-        """Of a task, what earlier jobs measured."""
+        """Return the trials of a task that earlier jobs measured."""
         return self._recalled.get(search.state.task.workload.key, [])
 
     def learn(self, search: TaskSearch, trials: Sequence[Trial], pace: float) -> None:

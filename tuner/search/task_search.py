@@ -88,7 +88,7 @@ def parts_of(state: TuningState, layout_trials: int) -> list[Stratum]:
 
 
 def flops_of(task: TuningTask) -> int:
-    """Floating-point operations of a task's workload, 0 where nobody knows."""
+    """Return the floating-point operations of a task's workload; 0 if they are not known."""
     return 0 if task.given else template_of(task.workload.operator).flops(task.workload)
 
 
@@ -189,7 +189,8 @@ class TaskSearch:
 
     @property
     def untuned_latency(self) -> float | None:
-        """Of the default; before its trial, of what stands in its place in the untuned model."""
+        """The default's latency in seconds; before its trial, that of the schedule that stands in
+        its place in the untuned model."""
         known = self.state.default_latency
         if known is None and self.placed:
             return self.state.results[self.placed[0]].latency

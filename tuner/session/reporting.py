@@ -67,7 +67,7 @@ _LEAST_S, _LEAST = 3.0, 5
 
 
 class Rate:
-    """Of the last minute: a job that stood still, or was prepared for long, is not slow for it."""
+    """Trials a second over the last minute, so that a pause or a long preparation is forgotten."""
 
     def __init__(self) -> None:
         self._counts: deque[tuple[float, int]] = deque()

@@ -119,7 +119,7 @@ class CostModel(ABC):
         return self.predict(samples), np.zeros(len(samples)) if doubt is None else doubt
 
     def joint(self, samples: Samples) -> Joint:
-        """The same as one distribution; independent samples unless the model knows better."""
+        """Return the estimate as one distribution; samples are independent by default."""
         return Joint.independent(*self.estimate(samples))
 
     @abstractmethod

@@ -174,7 +174,7 @@ class Progress:
 
     @property
     def gain(self) -> Gain | None:
-        """Of the tasks whose default and best are known."""
+        """The gain over all tasks whose default and best are known; None without any."""
         return gain_of((t.weight, t.default_s, t.best_s) for t in self.tasks)
 
     @property
@@ -222,7 +222,7 @@ class TuningSummary:
 
     @property
     def trials(self) -> int:
-        """Of its last runner."""
+        """The number of trials of its last runner."""
         return self.counts.trials
 
     @property

@@ -60,7 +60,7 @@ class Trial:
     result: MeasureResult
 
     def again(self) -> "Trial":
-        """The same as a second measurement, which says that it is no trial of its own."""
+        """Return this trial marked as a repeated measurement, which is not counted as a trial."""
         if self.result.message.startswith(MEASURED_AGAIN):
             return self
         message = ": ".join(filter(None, (MEASURED_AGAIN, self.result.message)))

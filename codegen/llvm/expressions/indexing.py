@@ -160,7 +160,7 @@ class IndexEmitter:
         return known if known else self.remember(key, self.builder.add(value, INDEX(number)))
 
     def value(self, expression: Expr) -> Value:
-        """The same, always as an LLVM value."""
+        """Return what `integer` returns, always as an LLVM value."""
         result = self.integer(expression)
         return INDEX(result) if isinstance(result, int) else result
 

@@ -95,7 +95,7 @@ class TileEmitter:
         self._call("ldtilecfg", place, builder=self._entry)
 
     def finish(self) -> None:
-        """At the end of the function."""
+        """Release the tiles at the end of the function, if it used any."""
         if self.used:
             self._call("tilerelease")
 

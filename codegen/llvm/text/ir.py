@@ -215,7 +215,7 @@ def numbers_of(value: Value) -> tuple[int, ...] | None:
 
 @cache
 def undefined(kind: VectorType) -> Constant:
-    """A vector that nobody has filled yet."""
+    """Return a vector whose elements are undefined."""
     return Constant(kind, None, "undef")
 
 

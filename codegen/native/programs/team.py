@@ -196,7 +196,7 @@ class Team:
                 os.sched_setaffinity(worker.native_id or 0, wanted)
 
     def end(self) -> None:
-        """Let the workers go; returns when they are gone."""
+        """End the worker threads; return when they have ended."""
         with self._lock:
             self._end()
 
@@ -288,7 +288,8 @@ class Teams:
         return max(1, min(threads, number))
 
     def forget(self) -> None:
-        """At first, and in a forked child, which has none of its parent's threads."""
+        """Start without teams, at first and in a forked child, which has none of the parent's
+        threads."""
         self._teams: defaultdict[int, list[Team]] = defaultdict(list)
         self._free: defaultdict[int, list[Team]] = defaultdict(list)
         self._lock = threading.Condition()

@@ -65,7 +65,7 @@ _REAL = ("serial", "parallel")
 
 
 def within_ranges(program: Program) -> Program:
-    """The same with everything decided that the ranges of the sizes decide."""
+    """Return the program with every index and condition decided that ranges of sizes decide."""
     sizes = {size.name for size in program.sizes}
 
     def index(expression: Expr) -> Expr:

@@ -167,7 +167,7 @@ def _taken(value: Scalar) -> Scalar:
 
 
 def finish(program: Program) -> Program:
-    """The same program, with constant extents wherever code generators need them.
+    """Return the program with constant extents wherever code generators need them.
 
     Raises:
         ScheduleError: a loop would be unrolled as often as a size says.

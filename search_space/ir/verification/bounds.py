@@ -44,7 +44,7 @@ class Surroundings:
     )
 
     def inside(self, variable: str, extent: Expr) -> "Surroundings":
-        """In a loop's body."""
+        """Return what is known inside the body of a loop over `variable`."""
         ends = [self._evident(-end) for end in _ends(extent)]
         known = [-end - 1 for end in ends if end is not None]
         tops = {**self.tops, variable: min(known)} if known else self.tops

@@ -40,7 +40,7 @@ def peak_kernel(target: Target) -> tuple[NativeKernel, int]:
 
 
 def dot_peak_kernel(target: Target, left: str, right: str) -> tuple[NativeKernel, int] | None:
-    """The same of dot products of two element types; None where the target has none:
+    """As `peak_kernel`, of dot products of two element types; None if the target has none:
 
     for step: unroll i, j: dot_product p, lane: c[i, j, lane] += x[i, p] * y[j, lane, p]
     """
