@@ -70,21 +70,27 @@ def tasks_of(jobs: Iterable[Job]) -> dict[Subject, Task]:
         asked = _ASKED.search(job.command)
         if asked is None:
             continue
-        for key, task in _tasks(job.progress):
-            tasks.setdefault((key, asked[2], int(asked[1])), task)
+        way = str(job.progress.get("measured_by"))
+        for key, entry in _entries(job.progress):
+            subject = key, asked[2], int(asked[1])
+            if subject not in tasks:
+                tasks[subject] = _task(entry, way)
     return tasks
 
 
-def _tasks(progress: Mapping[str, Any]) -> Iterable[tuple[str, Task]]:
+def _entries(progress: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """What a job tells of each workload."""
     tasks = progress.get("tasks")
-    way = str(progress.get("measured_by"))
     for entry in tasks if isinstance(tasks, list) else ():
         if isinstance(entry, Mapping) and isinstance(entry.get("workload"), str):
-            weight = _number(entry.get("weight")) or 1.0
-            times = (_number(entry.get(name)) for name in ("default_us", "best_us"))
-            default_s, best_s = (None if us is None else us * 1e-6 for us in times)
-            flops = _number(entry.get("flops"))
-            yield entry["workload"], Task(weight, default_s, best_s, way, flops)
+            yield entry["workload"], entry
+
+
+def _task(entry: Mapping[str, Any], way: str) -> Task:
+    weight = _number(entry.get("weight")) or 1.0
+    times = (_number(entry.get(name)) for name in ("default_us", "best_us"))
+    default_s, best_s = (None if us is None else us * 1e-6 for us in times)
+    return Task(weight, default_s, best_s, way, _number(entry.get("flops")))
 
 
 def _number(value: object) -> float | None:

@@ -69,6 +69,23 @@ def test_what_beats_its_default_is_packed_and_nothing_else(database: Path, tmp_p
     )
 
 
+@pytest.mark.parametrize(("gain", "packed"), [(1.05, False), (1.2, True)])
+def test_what_a_simulator_alone_judged_has_more_to_prove(
+    tmp_path: Path, gain: float, packed: bool
+) -> None:
+    path, file = tmp_path / "t.db", tmp_path / "p.jsonl"
+    with Database.open(str(path)) as opened:
+        opened.register_target(HERE)
+        for config, seconds in (
+            (default_of(MATMUL, HERE), 1e-4), (other_than_default(MATMUL, HERE), 1e-4 / gain)
+        ):  # fmt: skip
+            result = MeasureResult("ok", "simulator", (seconds,))
+            opened.add([TuningRecord.of(MATMUL, HERE, config, result, threads=1)])
+    words = ("pack", "make", "--database", str(path), "-o", str(file))
+    run(*words, code=0 if packed else 2)
+    assert not packed or read_pack(file).schedules[0].record.result.measured_by == "simulator"
+
+
 def test_a_database_without_gain_makes_no_pack(database: Path, tmp_path: Path) -> None:
     words = ("pack", "make", "--database", str(database), "-o", str(tmp_path / "p.jsonl"))
     assert "beats its default by 2%" in run(*words, "--target", "trn1", code=2)
