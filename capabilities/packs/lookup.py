@@ -22,11 +22,13 @@ from functools import cached_property
 from typing import Any
 
 from tilesmith.capabilities.packs.pack import Pack, PackedMachine, PackedSchedule
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.compiler.backends.recorded import BestRecord, RecordedConfig, Records
 from tilesmith.records.questions.likeness import distance, unlikeness
 from tilesmith.records.trials.toolchain import Toolchain
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.origin import Origin
+from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
 
 _NEAR = math.log(2.0)
@@ -217,18 +219,20 @@ class PackRecords:
         return [(entry[-1], entry[0]) for entry in sorted(ranked, key=lambda entry: entry[:-1])]
 
     def _of_near_shapes(self, workload: Workload, threads: int) -> list[PackedSchedule]:
-        """Schedules of the nearest shapes on machines of this kind."""
-        near = []
+        """Schedules of the nearest shapes on machines of this kind, in the layouts that the default
+        has: what a shape gains in others says little of what conversions to them cost here."""
+        near: list[tuple[float, str]] = []
         for pack in self._packs:
             for key in pack.by_workload:
                 if key.split(" ", 1)[0] == workload.operator and key != workload.key:
                     far = distance(workload, key)
                     if far <= _NEAR:
                         near.append((far, key))
-        schedules = []
+        schedules: list[PackedSchedule] = []
+        usual = template_of(workload.operator).layouts(workload, default_of(workload, self._target))
         for _, key in sorted(set(near)):
             ranked = [one for one, kin in self._ranked(key, threads) if kin <= MachineKinship.KIND]
-            schedules += ranked[:1]
+            schedules += [one for one in ranked if one.record.layouts == usual][:1]
         return schedules[:_NEAREST]
 
     def _searched(self, bests: LayoutBests, keys: Sequence[str]) -> set[str]:

@@ -136,7 +136,10 @@ def _compared(
     default_s = records[0].latency
     if default_s is None:
         return Trialled(workload, records, why=f"the default fails: {records[0].result.message}")
-    timed = sorted((one.latency, one) for one in records[1:] if one.latency is not None)
+    timed = sorted(
+        ((one.latency, one) for one in records[1:] if one.latency is not None),
+        key=lambda pair: pair[0],
+    )
     if not timed:
         return Trialled(workload, records, why=f"it fails: {records[1].result.message}")
     fastest = timed[0][0]
@@ -144,14 +147,13 @@ def _compared(
         return Trialled(workload, records, why="the default is as fast")
     here = {one.record.config: one.origin for one in offered
             if one.record.target_identity == target.identity}  # fmt: skip
-    schedules = tuple(
-        PackedSchedule(
-            rounded(one), float(f"{default_s:.4g}"), here.get(one.config, Origin.MEASURED)
-        )
-        for latency, one in timed
-        if latency <= OTHER_LAYOUTS * fastest
-    )
-    return Trialled(workload, records, schedules)
+    schedules: dict[tuple[str, str], PackedSchedule] = {}
+    for latency, one in [*timed, (default_s, records[0])]:  # the default where only it is known
+        if latency <= OTHER_LAYOUTS * fastest:
+            origin = here.get(one.config, Origin.MEASURED)
+            packed = PackedSchedule(rounded(one), float(f"{default_s:.4g}"), origin)
+            schedules.setdefault(one.layouts, packed)
+    return Trialled(workload, records, tuple(schedules.values()))
 
 
 def _record(
