@@ -42,7 +42,7 @@ from tilesmith.records.trials.record import Best
 from tilesmith.records.trials.toolchain import Toolchain
 from tilesmith.search_space.results.measure import MeasuredBy
 
-NEAR_TIE: dict[MeasuredBy, float] = {"hardware": 0.01, "simulator": 1e-6}
+NEAR_TIE: dict[MeasuredBy, float] = {"hardware": 0.02, "simulator": 1e-6}
 """Relative difference of medians taken as equal: noise on hardware, rounding on simulators."""
 
 NEAR_TIES_READ = 32

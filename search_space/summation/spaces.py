@@ -20,7 +20,7 @@ from tilesmith.search_space.spaces.knobs import Knob
 from tilesmith.search_space.spaces.space import SearchSpace, Subspace
 from tilesmith.search_space.summation.order import StageOrder, Summation
 from tilesmith.search_space.summation.reading import summation_of
-from tilesmith.search_space.workloads.scheduler import Scheduler
+from tilesmith.search_space.workloads.scheduler import Scheduler, scheduler_of
 from tilesmith.search_space.workloads.workload import Workload
 
 Values = tuple[KnobValue, ...]
@@ -46,6 +46,20 @@ def order_of(
     """The order in which a configuration adds."""
     schedule = scheduler.schedule(workload, target, space.structure(config))
     return summation_of(schedule).at(space.tiles(config))
+
+
+def add_alike(workload: Workload, target: Target, one: Config, other: Config) -> bool:
+    """Whether two configurations of a workload add in one order: they compute equal bits.
+
+    Raises:
+        ConfigError: one is not in the workload's space.
+    """
+    scheduler = scheduler_of(workload, target)
+    space = scheduler.space(workload, target)
+    for config in (one, other):
+        space.validate(config)
+    orders = [order_of(scheduler, space, workload, target, config) for config in (one, other)]
+    return orders[0] == orders[1]
 
 
 class _Part:

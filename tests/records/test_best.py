@@ -33,7 +33,7 @@ def brute_force(records, key, layouts=(None, None), measured_by=None):
     pool = [r for r in pool if r.result.measured_by == "hardware"] or pool
     if not pool:
         return None
-    tolerance = 0.01 if pool[0].result.measured_by == "hardware" else 1e-6
+    tolerance = 0.02 if pool[0].result.measured_by == "hardware" else 1e-6
     bound = min(r.latency for r in pool) * (1 + tolerance)
     return min((r for r in pool if r.latency <= bound), key=lambda r: (r.config.key, r.latency))
 
@@ -108,7 +108,7 @@ def test_near_ties_fall_to_the_lowest_key_in_any_order(tmp_path, key, target, ma
 
 
 def test_a_difference_beyond_noise_decides(database, key, target, make_record):
-    database.add([make_record(1, 1.02e-3), make_record(2, 1.0e-3)])
+    database.add([make_record(1, 1.03e-3), make_record(2, 1.0e-3)])
     assert database.best(key, target).record.config == Config.of(tile=2)
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner, Result
 from onnx import parser
 
 import tilesmith as ts
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.command_line import command_line
+from tilesmith.records import Database, TuningRecord
+from tilesmith.search_space.results.measure import MeasureResult
+from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError, ModelError
+from tilesmith.search_space.workloads.workload import Workload
 
 MODEL = """small (float[2, 3, 12, 12] x) => (float[2, 40] y)
 {
@@ -74,3 +82,38 @@ def test_what_cannot_be_promised_is_refused() -> None:
         ts.compile(model(), target="trn1", database=None, bits="same")
     with pytest.raises(InputError, match="bits = 'equal' means nothing; use any or same"):
         ts.compile(model(), database=None, bits="equal")
+
+
+def diff(folder: Path, *more: str) -> Result:
+    words = ["db", "diff", str(folder / "ours"), str(folder / "theirs"), *more]
+    return CliRunner().invoke(command_line, words)
+
+
+@pytest.mark.parametrize(
+    "theirs, bits",
+    [
+        ({"rows": 2, "accumulators": 4, "unroll": 1}, "equal"),
+        ({"rows": 1, "accumulators": 2, "unroll": 1}, "other"),
+        ({"rows": 1, "accumulators": 4, "unroll": 1, "lost": 1}, None),
+    ],
+)
+def test_diff_says_where_bits_change(
+    tmp_path: Path, theirs: dict[str, int], bits: str | None
+) -> None:
+    """Accumulators of a row are partial sums; rows at a time and unrolling change no sum."""
+    workload, target = Workload.parse("layer_norm shape=5x600"), host_target()
+    ours = {"rows": 1, "accumulators": 4, "unroll": 1}
+    for name, knobs, latency in (("ours", ours, 2e-6), ("theirs", theirs, 1e-6)):
+        config = Config.of({"algorithm": "loops", **knobs})
+        result = MeasureResult("ok", "hardware", (latency,))
+        with Database.open(str(tmp_path / name)) as opened:
+            opened.register_target(target)
+            opened.add([TuningRecord.of(workload, target, config, result)])
+    (one,) = json.loads(diff(tmp_path, "--json").stdout)["differences"]
+    assert one["bits"] == bits
+    told = diff(tmp_path)
+    if bits is None:
+        assert "bits" not in told.stdout and "of 1 nobody can tell" in told.stderr
+        return
+    assert f"{bits} bits" in told.stdout
+    assert ("1 of the 1 listed change the last bits" in told.stderr) == (bits == "other")

@@ -122,7 +122,7 @@ def test_candidates_from_both_sides_of_a_move_are_measured_again_in_turns() -> N
     final = {entry.config: entry.result for entry in ledger.trials}
     fastest = min(final, key=lambda config: final[config].latency or np.inf)
     truth = dict(zip(final, judge(WORKLOAD, TARGET, list(final)).latency, strict=True))
-    assert truth[fastest] <= 1.01 * np.nanmin(list(truth.values()))
+    assert truth[fastest] <= 1.02 * np.nanmin(list(truth.values()))
 
 
 def looked(pace: Sequence[float], noise: float, seed: int) -> PaceGauge:

@@ -191,7 +191,7 @@ def test_tuning_reports_what_the_evaluator_chose() -> None:
     assert (found.before_s, found.after_s) == (1.0, 0.8)
     for task in summary.tasks:
         assert task.best_s is not None and task.default_s is not None
-        assert task.best_s <= 1.01 * task.default_s, "the best alone, whatever the model has"
+        assert task.best_s <= 1.02 * task.default_s, "the best alone, whatever the model has"
 
 
 def test_no_comparison_begins_that_would_end_after_the_time_limit(

@@ -3,7 +3,7 @@
 The fastest of many noisy measurements is partly the luckiest. So the top candidates of a task,
 over all and for each layout pair that counts, and the default if it is among them, are measured
 again in turns, where drift hits all alike; their new samples take the place of the old ones. That
-repeats until the choice is one that was measured again. Medians within 1 % are a tie and go to the
+repeats until the choice is one that was measured again. Medians within 2 % are a tie and go to the
 canonical choice: the lowest configuration key, the same rule by which the database answers.
 
 When the machine changes its pace, what was measured on both sides is measured again (`DriftWatch`).
@@ -19,6 +19,7 @@ by those that are believed.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tilesmith.records.questions import bests
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.tuner.measurement.runner import Candidate
@@ -29,7 +30,7 @@ from tilesmith.tuner.tasks.feature_source import JudgedFeatures
 from tilesmith.tuner.tasks.options import DRIFT_LIMIT
 from tilesmith.tuner.tasks.task import Layouts, Trial, TuningState
 
-NEAR_TIE = 0.01
+NEAR_TIE = bests.NEAR_TIE["hardware"]
 """Relative difference below which two medians are the same on hardware."""
 _LAYOUT_RELEVANCE = 1.25
 """Layout pairs within this factor of the best have their own two top candidates measured again."""

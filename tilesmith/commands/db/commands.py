@@ -4,6 +4,7 @@ Every command takes `--database` and `--json`; results go to stdout, as one JSON
 Heavy imports happen inside the commands, so that `tilesmith --help` stays quick.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import click
@@ -148,7 +149,8 @@ def stats(database: str, as_json: bool) -> None:
 def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit: int) -> None:
     """What two databases hold best, the most different first: diff A B, or diff B --database A.
 
-    What is the same in both is counted, not listed.
+    What is the same in both is counted, not listed. A remark says whether models compiled with
+    either database compute equal bits there.
     """
     from tilesmith.commands.db import differences
 
@@ -159,13 +161,17 @@ def diff(databases: tuple[str, ...], database: str | None, as_json: bool, limit:
     with opened_at(databases[0]) as first, opened_at(databases[1]) as second:
         names = first.name, second.name
         subjects = first.diff(second)
-    summary = differences.counts(subjects)
-    if not as_json:
-        shown = [one for one in subjects if differences.differs(one)]
-        differences.table(shown[: limit or None], names)
+        facts = lru_cache(first.target_facts)
+        summary = differences.counts(subjects)
+        if as_json:
+            listed = [differences.values(one, facts) for one in subjects]
+            print_json({"summary": summary, "differences": listed})
+            return
+        shown = [one for one in subjects if differences.differs(one)][: limit or None]
+        differences.table(shown, names, facts)
         note(differences.sentence(summary, names))
-        return
-    print_json({"summary": summary, "differences": [differences.values(one) for one in subjects]})
+        if sentence := differences.bits_sentence(shown, facts):
+            note(sentence)
 
 
 for command in (

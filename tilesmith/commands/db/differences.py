@@ -1,10 +1,13 @@
 """What two databases hold differently, as plain data, as a table, and summed up."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.commands.db import tables
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.support.json_object import object_of
+from tilesmith.search_space.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from tilesmith.records.upkeep.merging import Difference
@@ -20,7 +23,33 @@ _KINDS = {
 """What may be found of a subject, and how it is called."""
 
 
-def values(difference: "Difference") -> dict[str, Any]:
+Facts = Callable[[str], Target | None]
+"""What is known of the target of an identity."""
+
+
+def bits(difference: "Difference", facts: Facts) -> str | None:
+    """Whether outputs computed by either schedule are "equal" to the bit or may be "other"; None
+    where a database has none, or nobody can tell: targets that promise no bits, schedules of an
+    older version."""
+    from tilesmith.compiler.backends.backend import backends
+    from tilesmith.search_space.summation.spaces import add_alike
+
+    if difference.ours is None or difference.theirs is None:
+        return None
+    ours, theirs = difference.ours.record.config, difference.theirs.record.config
+    if ours == theirs:
+        return "equal"
+    try:
+        target = facts(difference.target)
+        if target is None or not backends[target.family].keeps_bits:
+            return None
+        alike = add_alike(Workload.parse(difference.workload), target, ours, theirs)
+    except (TilesmithError, KeyError):  # a knob or an operator that there is no more
+        return None
+    return "equal" if alike else "other"
+
+
+def values(difference: "Difference", facts: Facts) -> dict[str, Any]:
     """A difference as plain data."""
     return {
         **object_of(difference, "workload target threads"),
@@ -28,6 +57,7 @@ def values(difference: "Difference") -> dict[str, Any]:
         "second": difference.theirs and tables.best_values(difference.theirs),
         **object_of(difference, "ratio comparable"),
         "kind": kind(difference),
+        "bits": bits(difference, facts),
     }
 
 
@@ -66,7 +96,17 @@ def sentence(summary: Mapping[str, int], names: tuple[str, str]) -> str:
     return f"{total} workloads and targets: {', '.join(parts)}"
 
 
-def table(differences: "Sequence[Difference]", names: tuple[str, str]) -> None:
+def bits_sentence(differences: "Sequence[Difference]", facts: Facts) -> str:
+    """How many of those listed change the last bits of outputs, in words; "" where none does."""
+    changed = sum(bits(one, facts) == "other" for one in differences)
+    unknown = sum(bits(one, facts) is None for one in differences)
+    if not changed + unknown:
+        return ""
+    more = f"; of {unknown} nobody can tell" if unknown else ""
+    return f"{changed} of the {len(differences)} listed change the last bits of outputs{more}"
+
+
+def table(differences: "Sequence[Difference]", names: tuple[str, str], facts: Facts) -> None:
     """Print where two databases hold different bests."""
     rows = [
         (
@@ -76,7 +116,7 @@ def table(differences: "Sequence[Difference]", names: tuple[str, str]) -> None:
             tables.microseconds(difference.ours.latency if difference.ours else None),
             tables.microseconds(difference.theirs.latency if difference.theirs else None),
             tables.number(difference.ratio),
-            _remark(difference),
+            _remark(difference, facts),
         )
         for difference in differences
     ]
@@ -84,7 +124,10 @@ def table(differences: "Sequence[Difference]", names: tuple[str, str]) -> None:
     tables.table(header.split("|"), rows, f"no difference between '{names[0]}' and '{names[1]}'")
 
 
-def _remark(difference: "Difference") -> str:
+def _remark(difference: "Difference", facts: Facts) -> str:
     if difference.ours is None or difference.theirs is None:
         return f"only in the {'second' if difference.ours is None else 'first'}"
-    return "" if difference.comparable else "measured differently"
+    remarks = [] if difference.comparable else ["measured differently"]
+    if (of_bits := bits(difference, facts)) is not None:
+        remarks.append(f"{of_bits} bits")
+    return ", ".join(remarks)
