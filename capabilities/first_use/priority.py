@@ -19,6 +19,8 @@ _HELD_BACK_S = 10.0
 _STAT, _GROUP = Path("/proc/stat"), Path("/sys/fs/cgroup/cpu.stat")
 _CORE = re.compile(r"^cpu(\d+) (.*)$", re.MULTILINE)
 _NICE, _IDLE, _IO = 1, 3, 4  # fields of a core's line
+_CORES = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+"""Cores that this process could use when it began; none where that is not told."""
 _OWN = 8
 """Fields of such a line that add up to all time: what is behind them is counted in them."""
 
@@ -30,6 +32,15 @@ def lowest_priority() -> None:
     if hasattr(os, "SCHED_IDLE"):
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def leave_cores(threads: int) -> None:
+    """Run, with what is started from here on, on the last half of the cores only, or on as many as
+    kernels have threads: whoever computes there is put on another at once."""
+    if _CORES:
+        kept = max(threads, len(_CORES) // 2)
+        with suppress(OSError):
+            os.sched_setaffinity(0, sorted(_CORES)[-kept:])
 
 
 class MachineLoad:
@@ -71,11 +82,10 @@ class MachineLoad:
 
     def _times(self) -> tuple[float, float]:
         """All time of the cores, and what is idle or niced; nothing where that is not told."""
-        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         total = free = 0.0
         with suppress(OSError, ValueError, IndexError):
             for number, said in _CORE.findall(self._stat.read_text()):
-                if cores is None or int(number) in cores:
+                if not _CORES or int(number) in _CORES:
                     times = [float(text) for text in said.split()[:_OWN]]
                     total += sum(times)
                     free += times[_NICE] + times[_IDLE] + times[_IO]

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilesmith.capabilities.first_use.priority import lowest_priority
+from tilesmith.capabilities.first_use.priority import leave_cores, lowest_priority
 from tilesmith.search_space.support.errors import TilesmithError
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def main(root: Path) -> None:
                 continue
             nothing = 0
             folder: OrderFolder = min(folders, key=lambda folder: folder.state.seconds)
-            token = CancelToken()
+            order, token = folder.order, CancelToken()
+            leave_cores(1 if order is None else order.threads)
             with _watched(folder, token):
                 another(folder, token)
             if token.reason.startswith("SIG"):

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tilesmith.capabilities.first_use import following
 from tilesmith.capabilities.first_use.priority import MachineLoad, Pause
 
 
@@ -93,3 +95,29 @@ def test_the_lowest_priority_is_inherited() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True 19\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
+@pytest.mark.parametrize(("threads", "kept"), [(1, lambda n: max(1, n // 2)), (64, lambda n: n)])
+def test_cores_are_left_to_others(threads: int, kept: Callable[[int], int]) -> None:
+    code = (
+        "import os; from tilesmith.capabilities.first_use.priority import leave_cores as leave;"
+        f"leave({threads}); print(len(os.sched_getaffinity(0)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == kept(len(os.sched_getaffinity(0)))
+
+
+def test_a_tuner_is_of_the_session_that_starts_it(
+    products: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where schedulers divide time between sessions, no priority reaches into another one."""
+    started: list[dict[str, object]] = []
+
+    def popen(*_: object, **asked: object) -> None:
+        started.append(asked)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    products.parent.joinpath("root").mkdir()
+    following.started(products.parent / "root")
+    assert [(s.get("start_new_session"), s.get("process_group")) for s in started] == [(None, 0)]
