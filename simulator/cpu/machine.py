@@ -30,7 +30,6 @@ RATES = {
     "fma.ports": "fma.rate",
     "load.ports": "load.rate",
     "fma.latency": "fma.cycles",
-    "issue.width": "issue.rate",
 }
 """What a CPU is described to have, and what it reaches where that was measured, which counts."""
 APART = 1.25
@@ -107,7 +106,7 @@ class CpuCore:
             load_ports=reached("load.ports"),
             store_ports=number("store.ports"),
             fma_latency=reached("fma.latency"),
-            width=reached("issue.width"),
+            width=target.number("issue.width"),
             reorder=target.number("reorder.buffer"),
             line=line,
             sets=_triple([max(1, n // w) for n, w in zip(lines, ways, strict=True)]),

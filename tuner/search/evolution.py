@@ -86,7 +86,7 @@ def _of_few(
     count = int(numbers.max(initial=-1)) + 1
     if count <= most:
         return population
-    first = 2 * most // 3
+    first = max(1, 2 * most // 3)
     order = [*range(first), *(first + state.rng.permutation(count - first)).tolist()]
     if unmet is not None:
         firsts = population.take(np.unique(numbers, return_index=True)[1])

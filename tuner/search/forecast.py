@@ -23,8 +23,9 @@ from tilesmith.tuner.search.strata import layout_spaces
 from tilesmith.tuner.tasks.strategy import Json
 from tilesmith.tuner.tasks.task import Layouts, TuningState
 
-_LOOK = Evolution(population=256, generations=1, crossover=0.3, structures=3)
-"""How the best of a structure is sought: of what is drawn, loop orders that cost most are few."""
+_LOOK = Evolution(population=256, generations=0, structures=1)
+"""How the best of a structure is sought: tiles of one loop order. Others cost the judge as much
+again each, and hardly change what is promised."""
 _HOPELESS = 2.0
 """Deviations of the judge's error by which a structure is behind that is not tried at first."""
 
