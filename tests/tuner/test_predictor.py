@@ -145,12 +145,13 @@ def test_features_of_a_configuration_are_computed_once() -> None:
 def test_judging_ahead_is_ended_between_pieces_of_known_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now, pieces = 0.0, []
+    now, pieces, judged = 0.0, [], list[Config]()
 
     def slow(workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         nonlocal now
         now += 0.02 * len(configs)
         pieces.append(len(configs))
+        judged.extend(configs)
         return judge(workload, target, configs)
 
     def ending() -> None:
@@ -164,10 +165,10 @@ def test_judging_ahead_is_ended_between_pieces_of_known_length(
     with pytest.raises(Cancelled):
         source.judge_ahead(searched, configs, ending)
     assert max(pieces) * 0.02 <= 0.7 and now <= 2.7
-    judged = sum(pieces)
-    features = source.describe(searched, configs[:judged]).features
-    assert sum(pieces) == judged, "what was judged until then is kept"
-    np.testing.assert_array_equal(features, judge(WORKLOAD, TARGET, configs[:judged]).features)
+    count = len(judged)
+    features = source.describe(searched, judged[:count]).features
+    assert sum(pieces) == count, "what was judged until then is kept"
+    np.testing.assert_array_equal(features, judge(WORKLOAD, TARGET, judged[:count]).features)
 
 
 def test_accuracy_is_that_of_the_scores_trials_were_chosen_by() -> None:
