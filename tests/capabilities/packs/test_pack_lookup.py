@@ -150,8 +150,7 @@ def test_a_model_is_compiled_with_a_named_pack(compiled: tuple[Path, Path]) -> N
 
 def test_a_search_begins_with_what_a_pack_knows(tmp_path: Path) -> None:
     here = host_target()
-    space = list(space_of(MATMUL, here))
-    some = [space[i] for i in np.random.default_rng(1).choice(len(space), 200, replace=False)]
+    some = space_of(MATMUL, here).sample(np.random.default_rng(1), 200)
     seconds = CpuSimulator(1).judge(MATMUL, here, some).latency
     packed = some[
         int(np.argmin(seconds))
