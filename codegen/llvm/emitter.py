@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilesmith.codegen.llvm.blocks import BlockEmitter
-from tilesmith.codegen.llvm.expressions.indexing import IndexEmitter, elements
+from tilesmith.codegen.llvm.expressions.indexing import Index, IndexEmitter, elements
 from tilesmith.codegen.llvm.expressions.loads import BufferMemory, Lane
 from tilesmith.codegen.llvm.expressions.registers import RegisterFile, vector_registers
 from tilesmith.codegen.llvm.expressions.values import ValueEmitter
@@ -269,7 +269,9 @@ class FunctionEmitter:
         del self.index.environment[loop.variable]
 
     def _extent(self, loop: ir.Loop) -> int:
-        extent = self.index.integer(loop.extent)
+        extent: Index | None = loop.extent.constant
+        if extent is None:
+            extent = self.index.integer(loop.extent)
         if not isinstance(extent, int):
             raise CodegenError(
                 f"{loop.kind} loop '{loop.variable}' has the extent {loop.extent}, not a constant"
@@ -306,8 +308,10 @@ class FunctionEmitter:
 
     def _lane(self, loop: ir.Loop) -> Lane:
         """The lanes of a vector loop; those in use may be known at run time only."""
-        count = self.index.integer(loop.extent)
-        most = most_of(loop.extent)
+        count: Index | None = loop.extent.constant
+        if count is not None:
+            return Lane(loop.variable, max(self.width, count), count)
+        count, most = self.index.integer(loop.extent), most_of(loop.extent)
         if isinstance(count, int) or most is None:
             extent = self._extent(loop)
             return Lane(loop.variable, max(self.width, extent), extent)

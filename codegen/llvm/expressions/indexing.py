@@ -125,14 +125,16 @@ class IndexEmitter:
 
     def split(self, index: CompiledIndex) -> tuple[int, tuple[tuple[Value, int], ...]]:
         """(integer part, runtime terms) of an index here and now."""
-        total = index.constant
+        total, environment = index.constant, self.environment
         runtime: list[tuple[Value, int]] = []
         for name, factor in index.linear:
-            value = self._variable(name)
+            value = environment[name] if name in environment else self._variable(name)
             if isinstance(value, int):
                 total += factor * value
             else:
                 runtime.append((value, factor))
+        if not index.rest:
+            return total, tuple(runtime)
         for monomial, factor in index.rest:
             number, values = factor, []
             for atom in monomial:
