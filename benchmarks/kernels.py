@@ -19,18 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from peers import meets
+from subjects.bound_kernels import bound
 
 import tilesmith
-from tilesmith.codegen.host.memory import aligned_empty
-from tilesmith.codegen.native.kernel import NativeKernel, compile_config, concrete_shape
+from tilesmith.codegen.native.kernel import NativeKernel, compile_config
 from tilesmith.display.output import note, table
 from tilesmith.jobs.measures.timing import Timing, interleave, pinned
 from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.records.database import Database
 from tilesmith.records.questions.queries import Filter
-from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
@@ -74,17 +72,6 @@ class Figure:
     peak_gflops: float
     share: float
     config: str
-
-
-def bound(kernel: NativeKernel) -> Callable[[], None]:
-    """A call on seeded random arrays in the kernel's physical layouts."""
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for buffer in (*kernel.inputs, kernel.output):
-        array = aligned_empty(concrete_shape(buffer), to_numpy(buffer.dtype))
-        array[...] = rng.standard_normal(array.shape)
-        arrays[buffer.name] = array
-    return kernel.bind({**arrays, **kernel.prepare(arrays)})
 
 
 def finalists(case: Case, database: Path, target: Target) -> list[tuple[str, NativeKernel]]:

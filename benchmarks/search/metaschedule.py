@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ import click
 import numpy as np
 
 import tilesmith
-from benchmarks.kernels import bound
 from benchmarks.search import tvm_search
+from benchmarks.subjects.bound_kernels import bound
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native.kernel import compile_config
 from tilesmith.display.output import note, table
@@ -139,6 +140,8 @@ def report(figures: dict[str, Figure]) -> Any:
 @click.option("--seconds", default=60.0, show_default=True, help="Of each search, by the clock.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(only: tuple[str, ...], seconds: float, as_json: bool) -> None:
+    if find_spec("tvm") is None:
+        raise click.UsageError("no module 'tvm' here; see --help for what to install")
     figures: dict[str, Figure] = {}
     for name in only or CASES:
         with tempfile.TemporaryDirectory() as folder:
