@@ -232,7 +232,7 @@ def test_layers_that_share_a_graph_are_compiled_once_each(monkeypatch: pytest.Mo
     module = nn.Sequential(*(Broken(4, 4) for _ in range(3))).eval()
     built = []
     build = torch_graphs.build_fixed
-    monkeypatch.setattr(torch_graphs, "build_fixed", lambda r: built.append(r) or build(r))
+    monkeypatch.setattr(torch_graphs, "build_fixed", lambda *a: built.append(a) or build(*a))
     compiled = torch.compile(module, backend="tilesmith")
     x = torch.randn(2, 4)
     for _ in range(2):
