@@ -17,13 +17,10 @@ from tilesmith.capabilities.packs.file_format import (
     write_pack,
 )
 from tilesmith.capabilities.packs.making import merged
-from tilesmith.codegen.programs.structures import default_of
 from tilesmith.records import TuningRecord
-from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError
-from tilesmith.search_space.workloads.workload import Workload
 
 HERE = machine()
 OTHER = machine(processor="znver2")
@@ -126,14 +123,6 @@ def test_a_target_is_named_and_no_file() -> None:
     lines[1] |= {"family": "trainium", "name": "../trn1.toml"}
     with pytest.raises(InputError, match=r"line 2 .* is the name of no target"):
         pack_of(text_of(lines), "p.jsonl")
-
-
-def test_machines_of_other_families_are_packed_too() -> None:
-    trn1, workload = load_target("trn1"), Workload.parse("softmax shape=128x512")
-    usual = default_of(workload, trn1)
-    one = schedule(workload, trn1, config=usual, measured_by="simulator")
-    pack = pack_with((trn1, one), name="p.jsonl")
-    assert pack_of("\n".join(lines_of(pack)).encode(), "p.jsonl") == pack
 
 
 def test_no_bytes_are_a_pack_that_are_none() -> None:
