@@ -26,7 +26,7 @@ from tilesmith.codegen.llvm.text.ir import (
 from tilesmith.codegen.llvm.text.types import element_type, is_float, suffix
 from tilesmith.search_space.expressions.dtypes import size_of, widened
 from tilesmith.search_space.expressions.expression import Expr
-from tilesmith.search_space.expressions.scalar import REDUCERS, REDUCTIONS, Call
+from tilesmith.search_space.expressions.scalar import REDUCERS, REDUCTIONS, is_product
 from tilesmith.search_space.ir.program import Block
 
 
@@ -158,7 +158,7 @@ class BlockEmitter:
         value = block.value
         if not is_float(old.type):
             return self._combine(block.reducer or "sum", old, self._added(block, lane, mask))
-        if block.reducer == "sum" and isinstance(value, Call) and value.function == "multiply":
+        if block.reducer == "sum" and is_product(value):
             left, right = (self.values.computed(a, lane, mask) for a in value.arguments)
             folded = self.values.fold_product(value, [left, right])
             if folded is not None:

@@ -11,7 +11,7 @@ interpreter implement exactly these.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from tilesmith.search_space.expressions.expression import Expr, ExprLike, as_expr
 from tilesmith.search_space.support.errors import ScheduleError
@@ -279,6 +279,11 @@ def operations(value: Scalar) -> int:
             return max(operations(then), operations(otherwise))
         case _:
             return 0
+
+
+def is_product(value: Scalar) -> TypeGuard[Call]:
+    """Whether a value is a product, which one instruction may multiply and add."""
+    return isinstance(value, Call) and value.function == "multiply"
 
 
 def erfc_argument(value: Scalar) -> Scalar | None:

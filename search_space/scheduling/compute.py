@@ -173,8 +173,7 @@ class ComputeDefinition:
         total = 0
         literals = {tensor.name for tensor in self.inputs if tensor.values is not None}
         for stage in self.stages:
-            product = isinstance(stage.value, scalar.Call) and stage.value.function == "multiply"
-            product = product and not stage.reads & literals
+            product = scalar.is_product(stage.value) and not stage.reads & literals
             if stage.reducer == "sum" and product and not self.is_constant(stage.name):
                 extents = (a.extent.constant for a in (*stage.axes, *stage.reduce_axes))
                 total += prod(0 if extent is None else extent for extent in extents)

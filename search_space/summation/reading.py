@@ -8,7 +8,7 @@ put where they are read: storing them rounds nothing, and no multiply-add can co
 from collections.abc import Mapping
 
 from tilesmith.search_space.expressions.dtypes import is_floating, is_narrow
-from tilesmith.search_space.expressions.scalar import Call, Load, Scalar, rewrite
+from tilesmith.search_space.expressions.scalar import Call, Load, Scalar, is_product, rewrite
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage
 from tilesmith.search_space.scheduling.nest import Nest
 from tilesmith.search_space.scheduling.plan import rewrite_stages
@@ -30,7 +30,7 @@ def summation_of(schedule: Schedule) -> Summation:
         if stage is not compute.output and _is_moved(stage):
             placed[stage.name] = Stage(stage.name, stage.axes, value)
             continue
-        once = isinstance(stage.value, Call) and stage.value.function == "multiply"
+        once = is_product(stage.value)
         if stage.reducer not in ("sum", "product") or not _is_rounded(compute, stage):
             sums.append(Sum(f"{stage.name} {stage.reducer or ''}", value, False))
             continue
@@ -49,9 +49,8 @@ def _is_moved(stage: Stage) -> bool:
     """Whether a stage may stand where it is read: see the module's docstring."""
     if stage.reducer is not None or stage.store is not None or stage.guard or stage.into:
         return False
-    product = isinstance(stage.value, Call) and stage.value.function == "multiply"
-    computes = isinstance(stage.value, Call)
-    return not product and not (computes and is_narrow(stage.dtype))
+    narrowed = isinstance(stage.value, Call) and is_narrow(stage.dtype)
+    return not is_product(stage.value) and not narrowed
 
 
 def _resolved(value: Scalar, placed: Mapping[str, Stage]) -> Scalar:

@@ -65,7 +65,7 @@ def arithmetic(block: Block, lane: str | None) -> Arithmetic:
     count = _operations(block.value)
     reduced = 0
     if block.reducer is not None:
-        fused = isinstance(block.value, scalar.Call) and block.value.function == "multiply"
+        fused = scalar.is_product(block.value)
         reduced = 0 if fused and block.reducer == "sum" else 1
     along = lane is not None and any(lane in index.variables() for index in block.indices)
     return Arithmetic(
@@ -88,13 +88,9 @@ def _operations(value: scalar.Scalar) -> float:
                 return _operations(argument) + FUNCTION_OPERATIONS["erfc"]
             inner = sum(_operations(a) for a in dict.fromkeys(arguments))
             own = FUNCTION_OPERATIONS.get(function, 1.0)
-            if function in ("add", "subtract") and any(_is_product(a) for a in arguments):
+            if function in ("add", "subtract") and any(scalar.is_product(a) for a in arguments):
                 own = 0.0  # contracted with the product into one fused multiply-add
             return inner + own
-
-
-def _is_product(value: scalar.Scalar) -> bool:
-    return isinstance(value, scalar.Call) and value.function == "multiply"
 
 
 def selects(value: scalar.Scalar, running: frozenset[str]) -> int:
