@@ -24,18 +24,7 @@ from typing import Any, cast, get_args
 from tilesmith.capabilities.packs.pack import Pack, PackedMachine, PackedSchedule
 from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.compiler.artifact.signature import verified
-from tilesmith.records.exchange.fields import (
-    config_of,
-    latency_of,
-    number_of,
-    object_in,
-    one_of,
-    reason_of,
-    samples_of,
-    text_of,
-    threads_of,
-    toolchain_of,
-)
+from tilesmith.records.exchange import fields
 from tilesmith.records.trials.record import TuningRecord
 from tilesmith.search_space.hardware.target import HOST, Target, load_target
 from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
@@ -62,7 +51,7 @@ _SCHEDULE = {
     "toolchain", "config", "samples", "default_s", "schedule", "created_at",
 }  # fmt: skip
 _MACHINE = {"machine", "model", "name", "family", "facts"}
-_FOUND = (Origin.SEARCHED, Origin.MEASURED)
+_ORIGINS = (Origin.SEARCHED, Origin.MEASURED)
 
 _KEY = re.compile(r"[!-~]+( [!-~]+)*")
 _HUGE = re.compile(r"\d{16}")
@@ -104,7 +93,7 @@ def pack_of(content: bytes, name: str) -> Pack:
     schedules: dict[tuple[Any, ...], PackedSchedule] = {}
     for number, text in enumerate(lines[1:], start=2):
         try:
-            line = object_in(text)
+            line = fields.object_in(text)
             if "machine" in line:
                 machine = _machine(line)
                 machines[machine.identity] = machine
@@ -114,7 +103,7 @@ def pack_of(content: bytes, name: str) -> Pack:
                 raise ValueError("repeats the workload, machine and layouts of an earlier one")
         except ValueError as error:
             raise InputError(
-                f"line {number} of pack '{name}' {reason_of(error)}; make the pack again"
+                f"line {number} of pack '{name}' {fields.reason_of(error)}; make the pack again"
             ) from error
     return Pack.of(Path(name).name, machines.values(), schedules.values())
 
@@ -183,7 +172,7 @@ def _line(schedule: PackedSchedule) -> dict[str, Any]:
 
 def _check_header(text: str, name: str) -> None:
     try:
-        header = object_in(text)
+        header = fields.object_in(text)
     except ValueError:
         header = {}
     if header.get("format") != FORMAT:
@@ -201,17 +190,17 @@ def _check_header(text: str, name: str) -> None:
 
 def _machine(line: dict[str, Any]) -> PackedMachine:
     _only(line, _MACHINE)
-    identity = text_of(line, "machine")
+    identity = fields.text_of(line, "machine")
     facts = line.get("facts")
     if not isinstance(facts, dict):
         raise ValueError("has no 'facts', or some that are no object")
     try:
-        target = _target(text_of(line, "name"), text_of(line, "family"), facts)
+        target = _target(fields.text_of(line, "name"), fields.text_of(line, "family"), facts)
     except TilesmithError as error:
         raise ValueError(f"describes no machine: {error}") from error
     if target.identity != identity:
         raise ValueError(f"calls the machine '{target.identity}' {identity[:40]!r}")
-    return PackedMachine(target, text_of(line, "model", ""))
+    return PackedMachine(target, fields.text_of(line, "model", ""))
 
 
 def _target(name: str, family: str, facts: dict[str, Any]) -> Target:
@@ -237,36 +226,36 @@ def _other(known: Target, facts: dict[str, Any]) -> dict[str, Any]:
 
 def _schedule(line: dict[str, Any], machines: dict[str, PackedMachine]) -> PackedSchedule:
     _only(line, _SCHEDULE)
-    identity = text_of(line, "target")
+    identity = fields.text_of(line, "target")
     if identity not in machines:
         raise ValueError(f"is of '{identity}', a machine that no line above describes")
     toolchain = line.get("toolchain", {})
     if not isinstance(toolchain, dict):
         raise ValueError("'toolchain' is not an object")
-    samples = samples_of(line, "samples")
-    latency_of(line, "ok", samples)
-    way = cast(MeasuredBy, one_of(line, "measured_by", get_args(MeasuredBy)))
-    default_s = number_of(line.get("default_s"), "default_s")
+    samples = fields.samples_of(line, "samples")
+    fields.latency_of(line, "ok", samples)
+    way = cast(MeasuredBy, fields.one_of(line, "measured_by", get_args(MeasuredBy)))
+    default_s = fields.number_of(line.get("default_s"), "default_s")
     if not default_s:
         raise ValueError("has a default that takes 0 s")
     record = TuningRecord(
         _key(line),
         identity,
-        Config.from_json(config_of(line)),
+        Config.from_json(fields.config_of(line)),
         MeasureResult("ok", way, tuple(samples)),
-        threads_of(line),
-        text_of(line, "input_layout", ""),
-        text_of(line, "output_layout", ""),
-        text_of(line, "calibration", ""),
-        toolchain_of(toolchain),
+        fields.threads_of(line),
+        fields.text_of(line, "input_layout", ""),
+        fields.text_of(line, "output_layout", ""),
+        fields.text_of(line, "calibration", ""),
+        fields.toolchain_of(toolchain),
         created_at=_day(line),
     )
-    return PackedSchedule(record, default_s, Origin(one_of(line, "schedule", _FOUND)))
+    return PackedSchedule(record, default_s, Origin(fields.one_of(line, "schedule", _ORIGINS)))
 
 
 def _key(line: dict[str, Any]) -> str:
     """A workload's key: words of printable ASCII, no number that is no extent."""
-    key = text_of(line, "workload")
+    key = fields.text_of(line, "workload")
     if len(key) > _LONGEST_KEY or not _KEY.fullmatch(key) or _HUGE.search(key):
         raise ValueError(f"'workload' is {key[:40]!r}, which is the key of no workload")
     return key
@@ -275,7 +264,7 @@ def _key(line: dict[str, Any]) -> str:
 def _day(line: dict[str, Any]) -> datetime | None:
     if "created_at" not in line:
         return None
-    said = text_of(line, "created_at")
+    said = fields.text_of(line, "created_at")
     try:
         return datetime.fromisoformat(said).replace(tzinfo=UTC)
     except ValueError as error:

@@ -24,18 +24,7 @@ from typing import Any, cast, get_args
 
 from sqlalchemy import Connection
 
-from tilesmith.records.exchange.fields import (
-    config_of,
-    latency_of,
-    number_of,
-    object_in,
-    one_of,
-    reason_of,
-    samples_of,
-    text_of,
-    threads_of,
-    toolchain_of,
-)
+from tilesmith.records.exchange import fields
 from tilesmith.records.exchange.lines import FORMAT, VERSION
 from tilesmith.records.exchange.parallel import in_order
 from tilesmith.records.trials.incoming import Conflict, Incoming, SeriesKey
@@ -81,26 +70,26 @@ class _Reader:
 
     def trial(self, text: str) -> Incoming:
         """One line as a trial on its way in; `ValueError` says what is wrong with it."""
-        line = object_in(text)
+        line = fields.object_in(text)
         if not line.keys() <= _KNOWN:
             raise ValueError(f"has the unknown key '{min(line.keys() - _KNOWN)}'")
-        status = one_of(line, "status", STATUSES)
-        samples = samples_of(line, "samples")
-        config = config_of(line)
+        status = fields.one_of(line, "status", STATUSES)
+        samples = fields.samples_of(line, "samples")
+        config = fields.config_of(line)
         values = {
             "config": config,
             "config_digest": config_digest(config),
             "status": status,
-            "message": storable(text_of(line, "message", "")),
-            "latency_s": latency_of(line, status, samples),
+            "message": storable(fields.text_of(line, "message", "")),
+            "latency_s": fields.latency_of(line, status, samples),
             "samples": samples_text(samples),
-            "warm_samples": samples_text(samples_of(line, "warm_samples")),
-            "bound": text_of(line, "bound", ""),
-            "elapsed_s": number_of(line.get("elapsed_s", 0.0), "elapsed_s"),
+            "warm_samples": samples_text(fields.samples_of(line, "warm_samples")),
+            "bound": fields.text_of(line, "bound", ""),
+            "elapsed_s": fields.number_of(line.get("elapsed_s", 0.0), "elapsed_s"),
             "job_id": None,
-            "host": text_of(line, "host", ""),
+            "host": fields.text_of(line, "host", ""),
             "created_at": self._time(line),
-            "machine": text_of(line, "machine", "") or None,
+            "machine": fields.text_of(line, "machine", "") or None,
         }
         return Incoming(self._series_of(line), values)
 
@@ -113,21 +102,21 @@ class _Reader:
             return self._series[seen]
         except (KeyError, TypeError):  # new, or with a list where a text belongs
             key = SeriesKey(
-                text_of(line, "workload"),
-                text_of(line, "target"),
-                threads_of(line),
-                cast(MeasuredBy, one_of(line, "measured_by", get_args(MeasuredBy))),
-                text_of(line, "input_layout", ""),
-                text_of(line, "output_layout", ""),
-                toolchain_of(toolchain),
-                text_of(line, "calibration", ""),
+                fields.text_of(line, "workload"),
+                fields.text_of(line, "target"),
+                fields.threads_of(line),
+                cast(MeasuredBy, fields.one_of(line, "measured_by", get_args(MeasuredBy))),
+                fields.text_of(line, "input_layout", ""),
+                fields.text_of(line, "output_layout", ""),
+                fields.toolchain_of(toolchain),
+                fields.text_of(line, "calibration", ""),
             )
         return self._series.setdefault(seen, key)
 
     def _time(self, line: dict[str, Any]) -> datetime:
         if "created_at" not in line:
             return self._now
-        said = text_of(line, "created_at")
+        said = fields.text_of(line, "created_at")
         try:
             moment = datetime.fromisoformat(said)
         except ValueError as error:
@@ -183,7 +172,7 @@ def _read_lines(
             if line.strip():
                 trials.append(reader.trial(line))
         except ValueError as error:
-            bad.append((number, reason_of(error)))
+            bad.append((number, fields.reason_of(error)))
     return trials, bad
 
 
@@ -197,7 +186,7 @@ def report(writer: Writer, bad: Iterable[tuple[int, str]] = (), origin: str = ""
 
 def _read_header(writer: Writer, line: str, name: str) -> None:
     try:
-        header = object_in(line)
+        header = fields.object_in(line)
     except ValueError:
         header = {}
     if header.get("format") != FORMAT:
