@@ -32,6 +32,7 @@ from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError, TargetError, TilesmithError
 from tilesmith.search_space.support.files import ending, written
+from tilesmith.search_space.workloads.workload import canonical_key
 
 FORMAT = "tilesmith-pack"
 VERSION = 1
@@ -258,7 +259,7 @@ def _key(line: dict[str, Any]) -> str:
     key = fields.text_of(line, "workload")
     if len(key) > _LONGEST_KEY or not _KEY.fullmatch(key) or _HUGE.search(key):
         raise ValueError(f"'workload' is {key[:40]!r}, which is the key of no workload")
-    return key
+    return canonical_key(key)
 
 
 def _day(line: dict[str, Any]) -> datetime | None:

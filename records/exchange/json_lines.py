@@ -33,6 +33,7 @@ from tilesmith.records.trials.writing import BATCH, Writer, samples_text, storab
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.measure import STATUSES, MeasuredBy
 from tilesmith.search_space.support.errors import DatabaseError, TilesmithError
+from tilesmith.search_space.workloads.workload import canonical_key
 
 _SUBJECT = ("workload", "target", "threads", "measured_by", "input_layout", "output_layout")
 _SERIES = (*_SUBJECT, "calibration")
@@ -102,7 +103,7 @@ class _Reader:
             return self._series[seen]
         except (KeyError, TypeError):  # new, or with a list where a text belongs
             key = SeriesKey(
-                fields.text_of(line, "workload"),
+                canonical_key(fields.text_of(line, "workload")),
                 fields.text_of(line, "target"),
                 fields.threads_of(line),
                 cast(MeasuredBy, fields.one_of(line, "measured_by", get_args(MeasuredBy))),

@@ -24,7 +24,7 @@ from tilesmith.records.schema.faults import translated
 from tilesmith.records.schema.models import ABOUT, metadata
 from tilesmith.search_space.support.errors import DatabaseError
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every schema this installation knows, oldest first (the files in `migrations/versions`)."""
 
 _LOG = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from tilesmith.search_space.operator_parts.fusion import tensors_of
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.search_space.workloads.workload import ParameterValue, Workload
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -76,6 +76,16 @@ class Attention(Template):
         "attention m=1 n=[t] k=8 heads=[h] mask=shared guard=1",
         "attention m=[s] n=[t] k=8 heads=2 mask=full guard=2",
     )
+
+    def canonical(self, values: dict[str, ParameterValue]) -> dict[str, ParameterValue]:
+        """Kernels multiply in float32, so a scale that rounds to the default's number is it."""
+        try:
+            scale = np.float32(float(values["scale"] or "nan"))
+            if scale == np.float32(1.0 / math.sqrt(int(values["k"]))):
+                values["scale"] = ""
+        except ValueError:
+            pass  # `check` says that it is no number
+        return values | ({"v": 0} if values["v"] == values["k"] else {})
 
     def check(self, workload: Workload) -> None:
         if workload.dtype not in DTYPES:

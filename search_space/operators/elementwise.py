@@ -35,7 +35,7 @@ from tilesmith.search_space.operator_parts.formula import (
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.search_space.workloads.workload import ParameterValue, Workload
 
 MAXIMUM_OPERANDS = 8
 
@@ -86,6 +86,10 @@ class Elementwise(Template):
         "elementwise shape=3x[s]x[s] expression=where(x0,x1,x2) x0=[s]x[s] x2=1 "
         "types=bool,float32,float32",
     )
+
+    def canonical(self, values: dict[str, ParameterValue]) -> dict[str, ParameterValue]:
+        operands = (f"x{i}" for i in range(MAXIMUM_OPERANDS))
+        return values | {x: "" for x in operands if values[x] == values["shape"]}
 
     def check(self, workload: Workload) -> None:
         super().check(workload)

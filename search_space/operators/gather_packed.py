@@ -19,7 +19,7 @@ from tilesmith.search_space.operator_parts.flattening import product
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.search_space.workloads.workload import ParameterValue, Workload
 
 
 @templates.register("gather_packed")
@@ -44,6 +44,9 @@ class GatherPacked(Template):
         "gather_packed shape=37x18 block=16 group=2 indices=7 dtype=bfloat16",
         "gather_packed shape=21x12 block=16 group=4 fill=8 indices=5 dtype=int8",
     )
+
+    def canonical(self, values: dict[str, ParameterValue]) -> dict[str, ParameterValue]:
+        return values | ({"fill": 0} if values["fill"] == values["group"] else {})
 
     def check(self, workload: Workload) -> None:
         super().check(workload)

@@ -18,7 +18,7 @@ from tilesmith.search_space.operator_parts.fusion import epilogue_tensors, epilo
 from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates
-from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.search_space.workloads.workload import ParameterValue, Workload, shape_text
 
 KINDS = ("sum", "mean", "max", "min", "product")
 
@@ -55,6 +55,10 @@ class Reduce(Template):
         "reduce shape=[n] kind=min",
         "reduce shape=[b]x[s]x20 kind=mean axes=1 keepdims=0",
     )
+
+    def canonical(self, values: dict[str, ParameterValue]) -> dict[str, ParameterValue]:
+        every = shape_text(range(len(str(values["shape"]).split("x"))))
+        return values | ({"axes": ""} if values["axes"] == every else {})
 
     def check(self, workload: Workload) -> None:
         super().check(workload)

@@ -13,7 +13,7 @@ from tilesmith.search_space.operator_parts.flattening import Span, merge
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Parameter, Shaped, Template, templates
-from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.search_space.workloads.workload import ParameterValue, Workload, shape_text
 
 
 @templates.register("slice")
@@ -42,6 +42,10 @@ class Slice(Template):
         "slice shape=[b]x[s]x3 starts=0x[s-1]x0 sizes=[b]x1x3",
         "slice shape=37x[2*s] starts=1x0 sizes=9x[s] steps=4x2",
     )
+
+    def canonical(self, values: dict[str, ParameterValue]) -> dict[str, ParameterValue]:
+        rank = len(str(values["starts"]).split("x"))
+        return values | ({"steps": ""} if values["steps"] == shape_text([1] * rank) else {})
 
     def check(self, workload: Workload) -> None:
         super().check(workload)

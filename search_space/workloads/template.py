@@ -21,7 +21,13 @@ from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.support.registry import Registry
 from tilesmith.search_space.workloads.epilogue import NUMBERS, dtypes, operand_name
 from tilesmith.search_space.workloads.parameter import Parameter, check_extents
-from tilesmith.search_space.workloads.workload import Workload, operators, shape_text, signature_of
+from tilesmith.search_space.workloads.workload import (
+    ParameterValue,
+    Workload,
+    operators,
+    shape_text,
+    signature_of,
+)
 
 if TYPE_CHECKING:
     from tilesmith.search_space.scheduling.compute import ComputeDefinition
@@ -104,6 +110,11 @@ class Template(ABC):
     varying: ClassVar[tuple[str, ...]] = ()
     """Symbolic workload texts: the conformance tests compile each once and run it at many sizes.
     `compute` of an operator with parameters that vary looks at `Workload.extent`."""
+
+    def canonical(self, values: dict[str, ParameterValue]) -> dict[str, ParameterValue]:
+        """Parameters by name, in order, checked one by one; a value that says the same as the
+        default is replaced by it, so that a workload has one key."""
+        return values
 
     def check(self, workload: Workload) -> None:
         """Raise `WorkloadError` for parameters that contradict each other: here, for extents below

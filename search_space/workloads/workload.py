@@ -11,8 +11,8 @@ brackets, as in m=[batch*sequence], and the workload is *symbolic*. `at` gives i
 a symbolic extent for its number is refused, for any answer would be right at one size only.
 
 Invariants: parameters stand in the order the operator's template declares them, those at their
-default are left out (so a parameter added later changes no old key); `parse(key)` gives the
-workload back.
+default, or that say the same, are left out (so a parameter added later changes no old key);
+`parse(key)` gives the workload back.
 """
 
 import hashlib
@@ -30,7 +30,15 @@ from tilesmith.search_space.support.suggestions import did_you_mean
 from tilesmith.search_space.workloads.epilogue import EpilogueStep
 from tilesmith.search_space.workloads.parameter import Parameter, ParameterValue
 
-__all__ = ["ParameterValue", "Signature", "Workload", "operators", "shape_text", "signature_of"]
+__all__ = [
+    "ParameterValue",
+    "Signature",
+    "Workload",
+    "canonical_key",
+    "operators",
+    "shape_text",
+    "signature_of",
+]
 
 _COMMON = ("dtype", "const", "epilogue", "sums")
 
@@ -44,6 +52,9 @@ class Signature(Protocol):
     parameters: ClassVar[tuple[Parameter, ...]]
     fuses_epilogues: ClassVar[bool]
     examples: ClassVar[tuple[str, ...]]
+
+    def canonical(self, values: dict[str, ParameterValue]) -> dict[str, ParameterValue]:
+        """Parameters by name, in order; what says the same as a default is that default."""
 
     def check(self, workload: "Workload") -> None:
         """Raise `WorkloadError` for parameters that contradict each other."""
@@ -123,10 +134,10 @@ class Workload:
                 f"it takes {', '.join(known)}{meant}"
             )
         given = {name: _plain(value) for name, value in parameters.items()}
-        filled = tuple((p.name, p.check(given.get(p.name), operator)) for p in known.values())
+        filled = {name: p.check(given.get(name), operator) for name, p in known.items()}
         workload = cls(
             operator,
-            filled,
+            tuple(signature.canonical(filled).items()),
             check_dtype(dtype),
             tuple(sorted(set(constants))),
             tuple(epilogue),
@@ -307,6 +318,14 @@ class Workload:
 
     def __str__(self) -> str:
         return self.key
+
+
+def canonical_key(text: str) -> str:
+    """Today's key of what another version wrote; the text itself where it names no workload."""
+    try:
+        return Workload.parse(text).key
+    except (WorkloadError, ValueError):
+        return text
 
 
 def check_sums(sums: str) -> str:

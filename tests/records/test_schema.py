@@ -184,3 +184,33 @@ def test_a_database_without_the_row_of_its_schema_is_damaged(tmp_path):
     other.close()
     with Database.open(str(path)) as database:
         assert database.check() == []
+
+
+def test_workloads_that_are_one_since_a_schema_become_one(location, make_record, target):
+    one, said = "attention m=9 n=9 k=64", "attention m=9 n=9 k=64 scale=0.125"
+    other = "attention m=9 n=9 k=16"
+    with Database.open(location) as old:
+        old.add([make_record(1, 3e-3, workload=one), make_record(2, 1e-3, workload=one)])
+        old.add([make_record(2, 2e-3, workload=said), make_record(3, 5e-3, workload=said)])
+        old.add([make_record(1, 4e-3, workload=said, threads=2)])
+        old.add([make_record(1, 6e-3, workload=f"{other} scale=0.25")])
+        with old.writing() as connection:
+            connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0006'"))
+    with Database.open(location) as database:
+        assert database.check() == []
+        assert database.stats()["workloads"] == 2
+        assert database.rows() == 6, "the history stays"
+        assert database.best(one, target).latency == 2e-3, "the last word on configuration 2"
+        latencies = [record.latency for record in database.top(one, target, threads=1)]
+        assert latencies == [2e-3, 3e-3, 5e-3]
+        assert database.best(one, target, 2).latency == 4e-3
+        assert database.best(other, target).latency == 6e-3
+
+
+def test_an_export_of_old_keys_is_read_under_todays(location, make_record, target, tmp_path):
+    with Database.open(str(tmp_path / "old.db")) as old:
+        old.add([make_record(1, 3e-3, workload="attention m=9 n=9 k=64 scale=0.125")])
+        lines = list(old.export_lines())
+    with Database.open(location) as database:
+        database.import_lines(lines)
+        assert database.best("attention m=9 n=9 k=64", target).latency == 3e-3

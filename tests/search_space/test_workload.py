@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.epilogue import STEPS, EpilogueStep
-from tilesmith.search_space.workloads.workload import Workload, shape_text
+from tilesmith.search_space.workloads.workload import Workload, canonical_key, shape_text
 
 steps = st.sampled_from(sorted(n for n, kind in STEPS.items() if not kind.takes)).flatmap(
     lambda name: st.tuples(*[st.floats(-100, 100, width=16) for _ in STEPS[name].arguments]).map(
@@ -50,6 +50,43 @@ def test_key_is_canonical() -> None:
         "matmul m=1 n=2 k=3 epilogue=clip"
     )
     assert first.digest != Workload.parse("matmul m=1 n=2 k=4 const=a,b").digest
+
+
+@pytest.mark.parametrize(
+    ("said", "key"),
+    [
+        ("attention m=9 n=9 k=64 scale=0.125", "attention m=9 n=9 k=64"),
+        ("attention m=9 n=9 k=32 scale=0.17677669", "attention m=9 n=9 k=32"),
+        ("attention m=9 n=9 k=32 v=32 scale=0.1767767", "attention m=9 n=9 k=32 scale=0.1767767"),
+        ("attention m=9 n=9 k=64 v=32 scale=0.25", "attention m=9 n=9 k=64 v=32 scale=0.25"),
+        (
+            "slice shape=[b]x4 starts=0x2 sizes=[b]x2 steps=1x1",
+            "slice shape=[b]x4 starts=0x2 sizes=[b]x2",
+        ),
+        (
+            "slice shape=4x4 starts=0x0 sizes=2x2 steps=2x1",
+            "slice shape=4x4 starts=0x0 sizes=2x2 steps=2x1",
+        ),
+        ("reduce shape=3x5 axes=0x1", "reduce shape=3x5"),
+        ("reduce shape=3x5 axes=1", "reduce shape=3x5 axes=1"),
+        (
+            "gather_packed shape=37x18 block=16 group=2 fill=2 indices=7",
+            "gather_packed shape=37x18 block=16 group=2 indices=7",
+        ),
+        (
+            "elementwise shape=3x[s] expression=add(x0,x1) x0=3x[s] x1=[s]",
+            "elementwise shape=3x[s] expression=add(x0,x1) x1=[s]",
+        ),
+    ],
+)
+def test_what_says_the_same_as_a_default_is_in_no_key(said: str, key: str) -> None:
+    assert Workload.parse(said) == Workload.parse(key)
+    assert Workload.parse(said).key == key == canonical_key(said)
+
+
+def test_a_key_that_names_no_workload_stays_as_it_is() -> None:
+    for text in ("unheard_of m=1", "matmul m=1", "matmul m=² n=1 k=1", ""):
+        assert canonical_key(text) == text
 
 
 def test_the_type_of_sums_is_in_no_key() -> None:
