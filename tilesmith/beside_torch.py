@@ -7,11 +7,11 @@ graph is compiled, and where TorchDynamo is not imported yet, its import is wait
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 _REGISTRY = "torch._dynamo.backends.registry"
 _NAME = "tilesmith"
@@ -46,30 +46,24 @@ class _Backend:
             backend.tilesmith.reset()
 
 
-class _Waiting(MetaPathFinder):
-    """Finds nothing itself; sees the registry of backends being imported, once."""
+class _Waiting:
+    """A finder that finds nothing itself; sees the registry of backends being imported, once."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    ) -> "ModuleSpec | None":
         if fullname != _REGISTRY:
             return None
+        from importlib.util import find_spec
+
         sys.meta_path.remove(self)
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Registering(spec.loader)
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                _register(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-
-class _Registering(Loader):
-    """Another loader that, when it is done, registers the backend."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        _register(module)

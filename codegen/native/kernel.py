@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.host import object_cache
+from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
@@ -160,7 +161,7 @@ class NativeKernel:
     def __init__(self, code: KernelCode) -> None:
         self.code = code
         toolchain.check_loadable(code.object)
-        self._jit = toolchain.linker(_host())
+        self._jit = toolchain.linker(host_target())
         self._library = _linked(self._jit, code.object, f"kernel{id(self)}")
         self.address = self._library["run"]
         self._run = ENTRY(self.address)
@@ -271,12 +272,6 @@ def _linked(jit: Any, code: bytes | None, name: str) -> Any:
 def concrete_shape(buffer: Buffer) -> tuple[int, ...]:
     """A bound buffer's shape as integers."""
     return tuple(extent.constant or 0 for extent in buffer.shape)
-
-
-def _host() -> Target:
-    from tilesmith.codegen.host.machine import host_target
-
-    return host_target()
 
 
 def encoded(code: KernelCode, unread: frozenset[str] = frozenset()) -> bytes:

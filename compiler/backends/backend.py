@@ -11,28 +11,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from tilesmith.compiler.backends.many_cores import CoreProgram, LinkedCores
-from tilesmith.compiler.backends.recorded import Records
 from tilesmith.compiler.backends.timed import TimedSteps
-from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
-from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.recipe.areas import RunMemory
 from tilesmith.compiler.recipe.program import CodeObject, DeviceStep, KernelStep, Recipe
-from tilesmith.compiler.rewriting.pipeline import PassPipeline
-from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.hardware.target import Target
-from tilesmith.search_space.meshes.mesh import Mesh
-from tilesmith.search_space.results.measure import MeasuredBy, MeasureResult
-from tilesmith.search_space.results.model_evaluator import ModelEvaluator
+from tilesmith.search_space.results.measure import MeasuredBy
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import CodegenError, ModelError, TargetError
 from tilesmith.search_space.support.registry import Registry
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.simulator.dispatch import SimulationResult
+
+if TYPE_CHECKING:
+    from tilesmith.compiler.backends.many_cores import CoreProgram, LinkedCores
+    from tilesmith.compiler.backends.recorded import Records
+    from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
+    from tilesmith.compiler.graph.graph import Graph
+    from tilesmith.compiler.rewriting.pipeline import PassPipeline
+    from tilesmith.search_space.expressions.sizes import Size
+    from tilesmith.search_space.meshes.mesh import Mesh
+    from tilesmith.search_space.results.measure import MeasureResult
+    from tilesmith.search_space.results.model_evaluator import ModelEvaluator
+    from tilesmith.simulator.dispatch import SimulationResult
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Backend(ABC):
             )
 
     def check_size(  # noqa: B027 (most backends have all the memory of the host)
-        self, target: Target, graph: Graph, nbytes: int, chips: int = 1
+        self, target: Target, graph: "Graph", nbytes: int, chips: int = 1
     ) -> None:
         """Raise `ModelError` if a model needs more memory for weights and activations, `nbytes`,
         than so many of the target have."""
@@ -106,7 +109,7 @@ class Backend(ABC):
                 "'tilesmith shard --mesh ... --pipeline' cuts them over the cores of a mesh"
             )
 
-    def pipeline(self, target: Target, precision: str) -> PassPipeline:
+    def pipeline(self, target: Target, precision: str) -> "PassPipeline":
         """What a model goes through on the target before schedules are chosen.
 
         Args:
@@ -119,6 +122,8 @@ class Backend(ABC):
             raise ModelError(
                 f"target '{target.name}' has no kernels in precision '{precision}', only fp32"
             )
+        from tilesmith.compiler.rewriting.pipeline import PassPipeline
+
         return PassPipeline()
 
     @abstractmethod
@@ -132,7 +137,7 @@ class Backend(ABC):
     def compile_varying(
         self,
         workload: Workload,
-        sizes: tuple[Size, ...],
+        sizes: "tuple[Size, ...]",
         typical: Mapping[str, int],
         target: Target,
         config: Config,
@@ -153,7 +158,7 @@ class Backend(ABC):
 
     def measure_in_model(
         self, workload: Workload, target: Target, configs: Sequence[Config]
-    ) -> list[MeasureResult] | None:
+    ) -> "list[MeasureResult] | None":
         """Each configuration inside a model, beside neighbours that work well with it.
 
         None where a kernel costs there what it costs alone.
@@ -182,7 +187,7 @@ class Backend(ABC):
 
     def simulate(
         self, recipe: Recipe, target: Target | None = None, trace: Path | None = None
-    ) -> SimulationResult:
+    ) -> "SimulationResult":
         """Play a compiled model, where that is how models are timed (`measured_by`).
 
         Args:
@@ -192,8 +197,8 @@ class Backend(ABC):
         raise NotImplementedError(f"family '{self.family}' times its models on hardware")
 
     def evaluator(
-        self, kernels: Graph, target: Target, database: Records | None, threads: int
-    ) -> ModelEvaluator | None:
+        self, kernels: "Graph", target: Target, database: "Records | None", threads: int
+    ) -> "ModelEvaluator | None":
         """What judges schedules in a model (`kernels` as `build.scheduled` gives them), timed as
         models of the family are; None where nothing does.
         """
@@ -238,7 +243,7 @@ class Backend(ABC):
 
     def wrong_instruction(
         self, recipe: Recipe, step: KernelStep, memory: RunMemory
-    ) -> WrongInstruction | None:
+    ) -> "WrongInstruction | None":
         """The first instruction of a kernel whose output differs from what its loop program means.
 
         Args:
@@ -253,7 +258,7 @@ class Backend(ABC):
         """
         return None
 
-    def link_cores(self, programs: Mapping[int, CoreProgram], mesh: Mesh) -> LinkedCores:
+    def link_cores(self, programs: "Mapping[int, CoreProgram]", mesh: "Mesh") -> "LinkedCores":
         """Programs of several cores of a mesh, kernels and collectives, each linked to one.
 
         Args:

@@ -5,14 +5,15 @@ They stand where a tensor's element type stands, as a text: "string", "sequence(
 object), lists, None. Invariant: `value_type` gives what `is_value_type` takes.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import helper
 
 from tilesmith.search_space.expressions.dtypes import STORED, to_numpy
+
+if TYPE_CHECKING:
+    import onnx
 
 STRING = "string"
 _HOLDERS = ("sequence", "optional")
@@ -32,7 +33,7 @@ def _inner(text: str) -> str | None:
     return None
 
 
-def value_type(proto: onnx.TypeProto, names: Any) -> str:
+def value_type(proto: "onnx.TypeProto", names: Any) -> str:
     """The text of an ONNX type, "" if there is none for it; `names` are those of element types."""
     match proto.WhichOneof("value"):
         case "tensor_type":
@@ -45,8 +46,10 @@ def value_type(proto: onnx.TypeProto, names: Any) -> str:
             return ""
 
 
-def onnx_type(text: str, numbers: Any, shape: tuple[int, ...] | None = None) -> onnx.TypeProto:
+def onnx_type(text: str, numbers: Any, shape: tuple[int, ...] | None = None) -> "onnx.TypeProto":
     """The ONNX type that a text names; `numbers` are those of element types."""
+    from onnx import helper
+
     inner = _inner(text)
     if inner is None:
         return helper.make_tensor_type_proto(numbers.get(text, 0), shape)

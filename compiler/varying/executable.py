@@ -28,7 +28,6 @@ from tilesmith.compiler.runtime.executable import BoundRun, Executable, HostNode
 from tilesmith.compiler.runtime.input_check import check_names
 from tilesmith.compiler.runtime.pool import Pool
 from tilesmith.compiler.runtime.workspace import Arrays
-from tilesmith.compiler.varying.binding import bound, info_at
 from tilesmith.compiler.varying.sizes.fitting import text_of
 from tilesmith.compiler.varying.sizes.regions import typical
 from tilesmith.search_space.expressions.expression import Expr
@@ -79,6 +78,8 @@ class VaryingExecutable(CompiledModel):
 
     def infos_at(self, sizes: Mapping[str, int]) -> tuple[TensorInfo, ...]:
         """The inputs at one choice of sizes; errors as `at`."""
+        from tilesmith.compiler.varying.binding import info_at
+
         self._check_sizes(sizes)
         return tuple(info_at(info, sizes) for info in self.inputs)
 
@@ -121,6 +122,8 @@ class VaryingExecutable(CompiledModel):
         if sizes in self._bound:
             self._bound.move_to_end(sizes)
             return self._bound[sizes]
+        from tilesmith.compiler.varying.binding import bound
+
         point = {size.name: v for size, v in zip(self.recipe.sizes, sizes, strict=True)}
         variant = next((v for v in self.recipe.variants if v.serves(point)), None)
         if variant is None:

@@ -13,7 +13,6 @@ import hashlib
 import json
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from importlib import metadata
 
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results import versions
@@ -73,6 +72,8 @@ class Toolchain:
 
 @lru_cache
 def _version(distribution: str) -> str:
+    from importlib import metadata  # it takes longer than all else here
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import ModuleType
 from typing import Generic, TypeVar
 
 from tilesmith.search_space.support.errors import InputError
@@ -101,7 +102,9 @@ class Registry(Generic[T]):
             import_extensions()
             for module in self._homes(home):
                 if module not in self._imported:
-                    _import_modules(module, self._nested)
+                    for _ in _import_modules(module, self._nested):
+                        if name in self._entries:
+                            return
                     self._imported.add(module)
                 if name in self._entries or name != home:
                     return
@@ -127,7 +130,7 @@ class Registry(Generic[T]):
             self._discover_in(package)
 
     def _discover_in(self, package: str) -> None:
-        _import_modules(package, self._nested)
+        list(_import_modules(package, self._nested))
 
 
 class FileRegistry(Registry[Traversable]):
@@ -168,14 +171,15 @@ def _is_there(module: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def _import_modules(name: str, nested: bool) -> None:
-    """Import a module, or a package and what is directly in it, or (`nested`) anywhere in it."""
-    package = importlib.import_module(name)
+def _import_modules(name: str, nested: bool) -> Iterator[ModuleType]:
+    """Import a module, or a package and what is directly in it, or (`nested`) anywhere in it, as
+    far as the caller asks for more."""
+    yield (package := importlib.import_module(name))
     for module in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{name}."):
         if nested and module.ispkg:
-            _import_modules(module.name, nested)
+            yield from _import_modules(module.name, nested)
         else:
-            importlib.import_module(module.name)
+            yield importlib.import_module(module.name)
 
 
 def _origin(entry: object) -> str:

@@ -22,7 +22,7 @@ from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.native.kernel import KernelCode, concrete_shape
 from tilesmith.compiler.artifact.artifact import read_artifact, write_artifact
 from tilesmith.compiler.artifact.artifact_file import DIGEST, digest
-from tilesmith.compiler.backends.cpu import backend as cpu_backend
+from tilesmith.compiler.backends.cpu import compiling as cpu_compiling
 from tilesmith.compiler.driver.build import DEFAULTS, BuildOptions, build, fastest_recipe, scheduled
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.recipe.program import Recipe
@@ -123,10 +123,10 @@ def test_the_artifact_of_every_light_model_loads(
         packs = program.prologue is not None
         return KernelCode(program.parameters, program.name.encode(), b"" if packs else None, 0, 0)
 
-    monkeypatch.setattr(cpu_backend, "compile_program", without_code)
-    monkeypatch.setattr(cpu_backend, "NativeKernel", _WithoutCode)
-    monkeypatch.setattr(cpu_backend.object_cache, "load", lambda key: None)
-    monkeypatch.setattr(cpu_backend.object_cache, "store", lambda key, content: None)
+    monkeypatch.setattr(cpu_compiling, "compile_program", without_code)
+    monkeypatch.setattr(cpu_compiling, "NativeKernel", _WithoutCode)
+    monkeypatch.setattr(cpu_compiling.object_cache, "load", lambda key: None)
+    monkeypatch.setattr(cpu_compiling.object_cache, "store", lambda key, content: None)
     assert_loads(recipe_of(path, host_target()), tmp_path / "m.tsm")
 
 

@@ -15,12 +15,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.compiled.routines import joined
+from tilesmith.codegen.host import object_cache
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_bytes
 from tilesmith.codegen.llvm.text.ir import Module
@@ -244,15 +246,27 @@ class _Driver:
 def _driver() -> _Driver:
     """The driver of this process."""
     target = host_target()
-    module = Module("driver", target.text("isa.triple"))
-    barrier_function(module)
-    text = joined(str(module), walking.plain_text(), team.text())
     names = ("perform", "move", "repeat", "branch", *team.NAMES)
-    code = toolchain.emit_object(text, target)
+    key = toolchain.content_key(_sources(), target)
+    code = object_cache.load(key)
+    if code is None:
+        module = Module("driver", target.text("isa.triple"))
+        barrier_function(module)
+        text = joined(str(module), walking.plain_text(), team.text())
+        object_cache.store(key, code := toolchain.emit_object(text, target))
     addresses, keep = toolchain.load(code, target, "driver", names)
     teams = Teams(team.Functions.at(addresses))
     atexit.register(_leave, teams, os.getpid())
     return _Driver(_PERFORM(addresses["perform"]), teams, addresses, keep)
+
+
+def _sources() -> str:
+    """All that the driver's text is made from: writing the text takes longer than reading these."""
+    here = Path(__file__).parent
+    folders = here, here.parents[1] / "compiled", here.parents[1] / "llvm" / "text"
+    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
+    files.append(here.parents[1] / "llvm" / "threads.py")
+    return "driver" + "".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def _leave(teams: Teams, process: int) -> None:

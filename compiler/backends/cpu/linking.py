@@ -5,10 +5,12 @@ Kernels' code is linked once, however many programs and executables run it.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from tilesmith.codegen.native.kernel import KernelCode, NativeKernel
+from tilesmith.codegen.host.machine import host_target
+from tilesmith.codegen.native import toolchain
 from tilesmith.codegen.native.programs.driver import (
     ALL,
     AnyCall,
@@ -57,15 +59,24 @@ def linked(
     return program, steps_of_calls
 
 
-_loaded: WeakValueDictionary[CodeObject, NativeKernel] = WeakValueDictionary()
+@dataclass(frozen=True, eq=False)
+class _Loaded:
+    """The address of a kernel's function, and what holds its code."""
+
+    address: int
+    keep: Any
+
+
+_loaded: WeakValueDictionary[CodeObject, _Loaded] = WeakValueDictionary()
 """What is loaded at present: executables of one model at several sizes share it."""
 
 
-def _load(code: CodeObject) -> NativeKernel:
+def _load(code: CodeObject) -> _Loaded:
     kernel = _loaded.get(code)
     if kernel is None:
-        kernel = NativeKernel(KernelCode((), code.code, None, code.shared_bytes, code.local_bytes))
-        _loaded[code] = kernel
+        toolchain.check_loadable(code.code)
+        addresses, keep = toolchain.load(code.code, host_target(), f"kernel{id(code)}", ("run",))
+        _loaded[code] = kernel = _Loaded(addresses["run"], keep)
     return kernel
 
 
