@@ -9,9 +9,12 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 # A second environment on top of the first: `make test` goes on seeing what a newcomer has.
 EXTRAS := $(VENV)/extras
-# Hundreds of tests start the command line: bytecode is kept, or each of them would compile all again.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci
+PYTEST := OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci
 PYTEST_WORKERS := -m pytest -n $(JOBS) --dist loadfile
+
+# A module is compiled at its first import, as most of what is installed is never imported, and kept,
+# as hundreds of tests start the command line.
+export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-extras made-up left-out lint types layers lines docs tests format golden wheel clean
@@ -22,7 +25,7 @@ help:  ## show this list
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[development]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[development]'
 	@touch $@
 
 venv: $(STAMP)  ## make the virtual environment .venv and install Tilesmith into it
