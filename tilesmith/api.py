@@ -84,8 +84,9 @@ def tune(
                 where it is, as far as kernels can.
             strategy, scheduler, cost_model: registered names; "evolutionary", "expected_gain", and
                 by the way of measuring.
-            in_flight: batches proposed ahead of the one whose results are waited for; where there
-                are no workers 0 unless given.
+            in_flight: batches proposed ahead of the one whose results are waited for; unless
+                given 4 where there are workers, else 1 where trials are measured on several cores
+                of this machine, else 0.
             choosing: how many of them are chosen at once, by the workers; 0 (none: here) unless
                 given. What is found depends on both, not on who chooses or measures.
             workers: who does the trials, by Ray: a number of processes on this machine, "ray",

@@ -151,7 +151,7 @@ def test_code_is_made_by_another_process_and_taken_by_the_one_that_measures(
     makers, measuring = builders
     good = [(WORKLOAD, c) for c in space_of(WORKLOAD, host_target()).sample(RNG, 2)]
     bad = (WORKLOAD, Config.of(m_tile=10**6))
-    makers.ahead([good[0], bad, good[1]])
+    makers.ahead([bad, good[1]])
     makers.ready(good[0], None)
     assert measuring.started == 0, "the first is made where it is measured"
     for candidate in (bad, good[1]):
@@ -180,6 +180,54 @@ def test_where_builders_disturb_nobody_makes_code_while_something_is_measured(
         assert not makers.is_at_work
         assert len(list(tmp_path.glob("*.code"))) > number
     assert measuring.started == 1, "it made code while the other did"
+
+
+def test_whoever_computes_beside_them_has_the_core_of_a_builder(
+    tmp_path: Path, builders: tuple[Builders, WorkerProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilesmith.tuner.workers.builders.cores", lambda: 2)
+    makers, measuring = builders
+    batch = [(WORKLOAD, c) for c in space_of(WORKLOAD, host_target()).sample(RNG, 3)]
+    with makers.beside():
+        makers.ahead(batch)
+        assert makers.is_at_work
+        time.sleep(0.2)
+        makers.ready(batch[0], None)
+        assert not list(tmp_path.glob("*.code")), "it is left to the process that measures"
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("*.code"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(list(tmp_path.glob("*.code"))) == 2 and measuring.started == 0
+
+
+@pytest.fixture
+def beside() -> Iterator[HardwareRunner]:
+    opened = HardwareRunner(replace(OPTIONS, timeout_s=60))
+    opened.in_flight = 1  # whatever the number of cores here
+    yield opened
+    opened.close()
+
+
+def test_what_is_begun_is_measured_in_order_beside_its_caller(beside: HardwareRunner) -> None:
+    kinds = (FINE, WRONG, REFUSED, FINE)
+    begun = [beside.begin([(WORKLOAD, config(kind))]) for kind in kinds]
+    rivals = beside.compare([(WORKLOAD, config(FINE))])
+    assert rivals[0].ok, "rivals have their turn between two candidates"
+    assert not beside.readings, "what was seen beside a trial counts when it is finished"
+    results = [beside.finish(one)[0] for one in begun]
+    assert [result.status for result in results] == ["ok", "wrong", "compile", "ok"]
+    assert len(beside.costs.totals) == len(beside.readings) == 4
+
+
+def test_what_is_begun_ends_with_the_time_or_when_it_is_cancelled(beside: HardwareRunner) -> None:
+    token = CancelToken()
+    batch = [(WORKLOAD, config(kind)) for kind in (HANG, FINE, FINE)]
+    hanging, late, given_up = [beside.begin([candidate], token) for candidate in batch]
+    assert beside.finish(late, token, time.monotonic()) == []
+    beside.abandon(given_up)
+    threading.Timer(0.3, token.cancel).start()
+    assert beside.finish(hanging, token) == []
+    assert not beside.costs.totals and not beside._begun
 
 
 def test_rivals_are_compared_in_turns_and_a_failure_stays_one(runner: HardwareRunner) -> None:

@@ -19,7 +19,7 @@ output, messages, a renewed worker.
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -116,12 +116,15 @@ class Runner(Protocol):
         pace: its time at the last look, relative to the first; 1 before any.
         moved: how far it was at the last look from where it was at the one before, relative.
         costs: what its trials cost so far; nothing where that is not told.
+        in_flight: rounds that it likes to have under way beside the one that is waited for. Where
+            there are any it measures beside its caller, here, one candidate after the other.
     """
 
     measured_by: MeasuredBy
     deterministic: bool
     batch: int
     costs: TrialCosts
+    in_flight: int = 0
 
     @property
     def drift(self) -> float: ...
@@ -169,6 +172,10 @@ class Runner(Protocol):
     def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
         """Announce the candidates that are measured next; a runner may prepare some of them."""
         return
+
+    def beside(self) -> AbstractContextManager[None]:
+        """Return a block that computes, and may need a core, while the runner measures."""
+        return nullcontext()
 
     def compare(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         """Measure rivals again in turns, so that drift hits all alike; else as `measure`."""

@@ -6,6 +6,10 @@ next trial gets a fresh worker. Where a worker was killed from outside the trial
 what is killed again and again is said to be why. References live in a temporary folder that
 outlasts workers.
 
+What is begun is measured in a thread of its own, so that its caller may choose meanwhile what is
+measured next. What a trial tells of the machine is taken in when it is finished, in the order in
+which results are joined.
+
 `PaceGauge`: how fast the machine is now, by a reference kernel that is run beside every trial.
 
 On a busy machine two runs of one kernel differ by tens of per cent, so that one look at it says
@@ -17,9 +21,12 @@ import math
 import shutil
 import statistics
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilesmith.search_space.results.measure import (
@@ -33,6 +40,7 @@ from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.machines.identity import machine_name
 from tilesmith.tuner.measurement.runner import (
+    Begun,
     Candidate,
     Candidates,
     Results,
@@ -100,6 +108,23 @@ class PaceGauge:
         self._before = now
 
 
+@dataclass(frozen=True)
+class _Done:
+    """One trial: seconds of the reference kernel after it, and its own, in all and by part."""
+
+    result: MeasureResult
+    look: float | None
+    seconds: float
+    spent: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class _Begun(Begun):
+    """A candidate that is measured when its turn comes."""
+
+    done: "Future[_Done | None]"
+
+
 _UNSTEADY_AGAIN = 2
 """Times that a trial with unsteady samples is measured again."""
 _JUMPS = 3
@@ -146,37 +171,87 @@ class HardwareRunner(Runner):
         self.worker = WorkerProcess(setup)
         makers = 1 if options.cores else 0  # the other cores are not ours
         self._builders = Builders(self.worker, setup, options.timeout_s, makers)
+        self.in_flight = min(1, self._builders.count)
+        self._begun: list[Candidate] = []
+        """Those that no measuring was begun of."""
+        self._thread, self._turn = ThreadPoolExecutor(1), threading.RLock()
 
     def measure(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         results: list[MeasureResult] = []
-        for workload, config in batch:
-            if cancel is not None and cancel.cancelled:
+        for candidate in batch:
+            if (done := self._measured(candidate, cancel)) is None:
                 break
-            asked = {**_named(workload, config), "incumbent": self._best.get(workload.key)}
-            start = time.perf_counter()
-            self._builders.ready((workload, config), cancel)
-            waited, beside = time.perf_counter() - start, self._builders.is_at_work
-            timed = self._steadied({"measure": asked, "reference": self._reference}, cancel)
-            if not timed:
-                break
-            self._count(time.perf_counter() - start, waited)
-            self._builders.read(self._look, beside and self._builders.is_at_work)
-            results += timed
-            if timed[0].latency is not None:
-                self.expect(workload, timed[0].latency)
-                self._find_reference((workload, config), timed[0].latency)
-            self._gauge.read(self._look)
-            self.readings.append(self._look)
+            results.append(self._joined(done))
         return results
 
-    def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
-        """Have code made by other processes meanwhile."""
-        self._builders.ahead(batch)
+    def begin(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> Begun:
+        if not self.in_flight or len(batch) != 1:
+            return super().begin(batch, cancel)
+        self._begun += batch
+        self._builders.ahead(self._begun)
+        return _Begun(tuple(batch), self._thread.submit(self._measured, batch[0], cancel))
 
-    def _count(self, seconds: float, waited: float) -> None:
-        """A trial's cost; `waited`: so many of the seconds for code that others made."""
-        spent = {**self._spent, "compile": self._spent.get("compile", 0.0) + waited}
-        self.costs.add(seconds, spent)
+    def finish(
+        self, begun: Begun, cancel: CancelToken | None = None, deadline: float | None = None
+    ) -> list[MeasureResult]:
+        if not isinstance(begun, _Begun):
+            return super().finish(begun, cancel, deadline)
+        if deadline is not None:
+            wait([begun.done], max(0.0, deadline - time.monotonic()))
+            if self._withdrawn(begun):
+                return []
+        done = begun.done.result()
+        return [] if done is None else [self._joined(done)]
+
+    def abandon(self, begun: Begun) -> None:
+        if isinstance(begun, _Begun):
+            self._withdrawn(begun)
+
+    def _withdrawn(self, begun: "_Begun") -> bool:
+        """Have a candidate not measured; whether its turn had not come."""
+        if not begun.done.cancel():
+            return False
+        self._begun.remove(begun.batch[0])
+        return True
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        alone = self._turn if self._builders.is_alone else nullcontext()
+        with alone, self._builders.beside():
+            yield
+
+    def _measured(self, candidate: Candidate, cancel: CancelToken | None) -> "_Done | None":
+        """One trial; None if it was cancelled."""
+        workload, config = candidate
+        with self._turn:
+            if candidate in self._begun:
+                self._begun.remove(candidate)
+            if cancel is not None and cancel.cancelled:
+                return None
+            asked = {**_named(workload, config), "incumbent": self._best.get(workload.key)}
+            start = time.perf_counter()
+            self._builders.ready(candidate, cancel)
+            waited, is_beside = time.perf_counter() - start, self._builders.is_at_work
+            timed = self._steadied({"measure": asked, "reference": self._reference}, cancel)
+            if not timed:
+                return None
+            spent = {**self._spent, "compile": self._spent.get("compile", 0.0) + waited}
+            self._builders.read(self._look, is_beside and self._builders.is_at_work)
+            if timed[0].latency is not None:
+                self.expect(workload, timed[0].latency)
+                self._find_reference(candidate, timed[0].latency)
+            return _Done(timed[0], self._look, time.perf_counter() - start, spent)
+
+    def _joined(self, done: "_Done") -> MeasureResult:
+        """The result, when what was seen beside it is taken in."""
+        self.costs.add(done.seconds, done.spent)
+        self._gauge.read(done.look)
+        self.readings.append(done.look)
+        return done.result
+
+    def ahead(self, batch: Sequence[Candidate], cancel: CancelToken | None = None) -> None:
+        """Have code made by other processes meanwhile; the first is needed at once."""
+        self._builders.ahead(batch[1:])
 
     @property
     def pace(self) -> float:
@@ -212,10 +287,12 @@ class HardwareRunner(Runner):
         if not configs:
             return []
         asked = {"workload": batch[0][0].key, "configs": [dict(c) for c in configs]}
-        self._builders.hold(cancel)
-        results = self._timed({"compare": asked}, len(configs), cancel)
-        if any(r.status in ("crash", "timeout") for r in results):
-            return self.measure(batch, cancel)
+        with self._turn:
+            self._builders.hold(cancel)
+            results = self._timed({"compare": asked}, len(configs), cancel)
+            self._builders.ahead(self._begun)
+            if any(r.status in ("crash", "timeout") for r in results):
+                return self.measure(batch, cancel)
         return results
 
     def expect(self, workload: Workload, latency: float) -> None:
@@ -223,6 +300,7 @@ class HardwareRunner(Runner):
         self._best[workload.key] = min(known, latency)
 
     def close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
         self._builders.close()
         self.worker.close()
         shutil.rmtree(self._folder, ignore_errors=True)

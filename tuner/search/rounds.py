@@ -29,7 +29,7 @@ class Round:
         planned: how many are expected; as many as `configs` but where fewer were chosen.
         number: in the order of proposal; -1 for what was under way before anything was proposed.
         asked, ticket: what a chooser was asked, and its name for that until it is settled.
-        begun: the runner's name for the first of `configs`, once it was told to measure them.
+        begun: the runner's names for the first of `configs`, once it was told to measure them.
     """
 
     task: TaskSearch
@@ -38,7 +38,7 @@ class Round:
     number: int = -1
     asked: Json = None
     ticket: object = None
-    begun: Begun | None = None
+    begun: list[Begun] = field(default_factory=list)
     _values: list[Json] = field(default_factory=list)
 
     def values(self) -> list[Json]:
@@ -98,7 +98,6 @@ class RoundQueue:
         oldest = self.first
         oldest.task.state.pending.difference_update(oldest.configs[:count])
         del oldest.configs[:count]
-        oldest.begun = None
         gone = count if oldest.configs else oldest.planned
         oldest.planned -= gone
         oldest.task.under_way -= gone

@@ -79,6 +79,7 @@ class Search:
         chooses: whether it does that itself, and learns for it; always where a strategy keeps more
             than the state of its task, or a space was given.
         elsewhere: whoever chooses else.
+        in_flight: how many are under way while the results of one are waited for.
         search_s: seconds spent on everything but measuring: choosing, learning, committing.
         deadline: moment of `time.monotonic()` soon after which choosing ends; no more is measured
             at once than there is time for. None: nothing depends on the clock.
@@ -91,6 +92,8 @@ class Search:
         self.runner = runner
         self.trials = self.measured_again = 0
         self.rounds = RoundQueue()
+        asked = job.options.in_flight
+        self.in_flight = runner.in_flight if asked is None else asked
         self.search_s = 0.0
         self.deadline: float | None = None
         self._trial_s = 0.0
@@ -210,7 +213,7 @@ class Search:
                 self.predictor.train_if_due()
             first = [c for c in (state.default, *search.placed) if search.placed]
             first = [config for config in first if config not in state.pending]
-            proposed = search.propose(count, at_once=not self.options.in_flight)
+            proposed = search.propose(count, at_once=self.in_flight <= 1)
             configs = list(dict.fromkeys([*first, *proposed]))
         self.rounds.add(search, configs)
         search.done = not configs
@@ -227,18 +230,20 @@ class Search:
 
     def begin_rounds(self, limit: int | None) -> None:
         """Have the runner begin what is under way, at most `limit` trials of it."""
-        if not self.options.in_flight:
+        if not self.in_flight:
             return  # each chunk is begun when it is waited for
         left = self.rounds.trials if limit is None else limit
         if self.elsewhere is not None:
             self.elsewhere.settle_ready()
         for one in self.rounds:
-            workload = one.task.state.task.workload
-            configs = one.configs[: max(0, left)]
-            left -= len(configs)
-            if one.begun is None and configs:
-                batch = [(workload, config) for config in configs]
-                one.begun = self._measuring.begin(batch, self._cancel)
+            allowed = one.configs[: max(0, left)]
+            left -= len(allowed)
+            new = allowed[sum(len(begun.batch) for begun in one.begun) :]
+            batch = [(one.task.state.task.workload, config) for config in new]
+            size = 1 if self.runner.in_flight else max(1, len(batch))
+            for start in range(0, len(batch), size):
+                piece = batch[start : start + size]
+                one.begun.append(self._measuring.begin(piece, self._cancel))
 
     def join(self, limit: int | None) -> bool:
         """Wait for the oldest round, or its next chunk, and commit what came of it, if anything."""
@@ -270,17 +275,15 @@ class Search:
     def abandon(self) -> None:
         """Nothing of what is under way is waited for any more."""
         for one in self.rounds:
-            if one.begun is not None:
-                self._measuring.abandon(one.begun)
-                one.begun = None
+            while one.begun:
+                self._measuring.abandon(one.begun.pop())
 
     def _results(self, oldest: Round, limit: int | None) -> list[MeasureResult]:
         """Of the first of a round's configurations."""
-        if self.options.in_flight:
-            begun, oldest.begun = oldest.begun, None
-            if begun is None:
+        if self.in_flight:
+            if not oldest.begun:
                 return []
-            return self._measuring.finish(begun, self._cancel, self.deadline)
+            return self._measuring.finish(oldest.begun.pop(0), self._cancel, self.deadline)
         workload, begin = oldest.task.state.task.workload, time.monotonic()
         batch = [(workload, config) for config in oldest.configs]
         self.runner.ahead(batch, self._cancel)
@@ -311,7 +314,8 @@ class Search:
         """What runs inside counts as search, not as measuring, even where it is cut short."""
         start = time.perf_counter()
         try:
-            yield
+            with self.runner.beside():
+                yield
         finally:
             self.search_s += time.perf_counter() - start
 
@@ -406,7 +410,7 @@ class Search:
         self, search: TaskSearch, trials: Sequence[Trial], before: float, is_over: bool
     ) -> None:
         """Note what trials cost and brought; a task may be stopped by it."""
-        at_once = not self.options.in_flight
+        at_once = not self.in_flight
         seconds = sum(trial.result.elapsed for trial in trials)
         search.note(trials, float(len(trials)) if self.runner.deterministic else seconds)
         self.trials += len(trials)

@@ -174,7 +174,7 @@ class _Job:
             raise InputError("the saved state is of a job with other tasks or another --measure")
         kept = {"--in-flight": "in_flight", "--choosing": "choosing"}
         for flag, name in kept.items():
-            if saved[name] != (given := getattr(self._options, name)):
+            if (saved[name] or 0) != ((given := getattr(self._options, name)) or 0):
                 raise InputError(
                     f"the saved state is of a job with {flag} {saved[name]}, not {given}; resume "
                     "it with the same"
@@ -260,7 +260,7 @@ class _Job:
 
     def _fill(self, search: Search, left: int | None) -> str:
         """Propose until as many rounds are under way as the job keeps; if fewer can be, why."""
-        while len(search.rounds) <= self._options.in_flight:
+        while len(search.rounds) <= search.in_flight:
             free = None if left is None else left - search.rounds.trials
             if free is not None and free <= 0:
                 return "all trials are spent"
@@ -273,7 +273,7 @@ class _Job:
     def _join_what_is_there(self, phase: _Phase) -> None:
         """Of rounds in flight at the end of the time, up to the first that is being chosen."""
         search = phase.search
-        while self._options.in_flight and len(search.rounds) and not search.rounds.first.is_open:
+        while search.in_flight and len(search.rounds) and not search.rounds.first.is_open:
             if not search.join(None):
                 break
             self.show()

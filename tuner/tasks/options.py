@@ -78,8 +78,9 @@ class TuneOptions:
         screening_trials: simulated trials a task gets before hardware measures it.
         layout_trials: trials every promising layout pair of a task gets at least.
         in_flight: rounds under way while the results of one are waited for; a proposal knows the
-            results of all before those. 0 where trials are measured here; what measures elsewhere
-            needs as many as keep it busy. Trials depend on it, and a job is resumed with the same.
+            results of all before those. Trials depend on it, and a job is resumed with the same.
+            None: as many as the runner likes; what measures elsewhere needs as many as keep it
+            busy.
         choosing: of the rounds in flight, how many may be chosen at once, by whoever the runner
             knows for that; 0: each is chosen here, knowing all before it. As for `in_flight`.
         rivals: top candidates measured again in turns before one is published.
@@ -96,7 +97,7 @@ class TuneOptions:
     cost_model: str = ""
     screening_trials: int = 64
     layout_trials: int = 3
-    in_flight: int = 0
+    in_flight: int | None = None
     choosing: int = 0
     rivals: int = 4
     started: float | None = None
@@ -109,12 +110,13 @@ class TuneOptions:
                 raise InputError(f"--{shown} = {value} is out of range; it is above 0 and finite")
         if self.seed < 0:
             raise InputError(f"--seed = {self.seed} is out of range; it is 0 or more")
-        if self.in_flight < 0:
-            raise InputError(f"--in-flight = {self.in_flight} is out of range; it is 0 or more")
-        if not 0 <= self.choosing <= self.in_flight:
+        in_flight = self.in_flight or 0
+        if in_flight < 0:
+            raise InputError(f"--in-flight = {in_flight} is out of range; it is 0 or more")
+        if not 0 <= self.choosing <= in_flight:
             raise InputError(
                 f"--choosing = {self.choosing} is out of range; it is at least 0 and at most as "
-                f"many as the rounds in flight, {self.in_flight}"
+                f"many as the rounds in flight, {in_flight}"
             )
 
 

@@ -7,7 +7,8 @@ begun, and helps where it would wait; with one core it makes everything.
 Invariant: timings are as quiet as if nobody else worked. Where a process on another core disturbs
 them (it shares a core's pipelines, a clock or a bus) the reference kernel shows it: it is read
 beside builders at work and alone, and where it is slower beside them, nobody makes code from then
-on while something is measured.
+on while something is measured. Whoever computes in the process that asks (`beside`) counts as one
+of them, and has the core of one where there are no more.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import os
 import statistics
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -73,21 +74,25 @@ class Builders:
         self._made: set[Candidate] = set()
         """Of which code lies ready, unless none came of them."""
         self._is_held = False
+        self._beside = 0
+        """Who computes in this process."""
         self._readings: dict[bool, list[float]] = {True: [], False: []}
         self.is_alone = False
 
     @property
     def is_at_work(self) -> bool:
-        """Whether a builder makes code now."""
-        return bool(self._making)
+        """Whether a builder makes code now, or somebody else computes."""
+        return bool(self._making or self._beside)
+
+    @property
+    def count(self) -> int:
+        """Builders beside the process that measures."""
+        return len(self._workers)
 
     def ahead(self, batch: Sequence[Candidate]) -> None:
-        """Begin to make code of what will be measured next, in this order; does not wait.
-
-        The first is left to `ready`, for it is needed at once.
-        """
+        """Begin to make code of what will be measured next, in this order; does not wait."""
         with self._changed:
-            self._wanted = deque(c for c in batch[1:] if c not in self._making | self._made)
+            self._wanted = deque(c for c in batch if c not in self._making | self._made)
         self._release()
 
     def ready(self, candidate: Candidate, cancel: CancelToken | None) -> None:
@@ -114,6 +119,20 @@ class Builders:
             self._is_held = True
             while self._making and not _is_cancelled(cancel):
                 self._changed.wait(_LOOK_S)
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """A block that computes in this process."""
+        with self._changed:
+            self._beside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._beside -= 1
+                held = self._is_held
+            if not held:
+                self._release()
 
     def read(self, seconds: float | None, beside: bool) -> None:
         """Take one reading of the reference kernel; `beside`: a builder was at work meanwhile."""
@@ -143,11 +162,9 @@ class Builders:
 
     def _work(self, worker: WorkerProcess) -> None:
         """One builder, until nothing is wanted."""
-        while (candidate := self._next()) is not None:
+        while (candidate := self._next(worker)) is not None:
             self._build(worker, candidate, self._closing)
             self._end(candidate)
-        with self._changed:
-            self._idle.append(worker)
 
     def _help(self, awaited: Candidate, cancel: CancelToken | None) -> None:
         """Have the measuring process make what comes next, or wait a moment."""
@@ -160,10 +177,14 @@ class Builders:
             if awaited in self._making:
                 self._changed.wait(_LOOK_S)
 
-    def _next(self) -> Candidate | None:
-        """What is wanted next; its code is being made from now on."""
+    def _next(self, builder: WorkerProcess | None = None) -> Candidate | None:
+        """What is wanted next; its code is being made from now on. A builder without is idle."""
         with self._changed:
-            if self._is_held or self._closing.cancelled or not self._wanted:
+            at_work = len(self._workers) - len(self._idle) if builder is not None else 0
+            is_crowded = at_work + self._beside > max(len(self._workers), cores() - 1)
+            if self._is_held or self._closing.cancelled or is_crowded or not self._wanted:
+                if builder is not None:
+                    self._idle.append(builder)
                 return None
             candidate = self._wanted.popleft()
             self._making.add(candidate)

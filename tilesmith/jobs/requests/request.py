@@ -251,11 +251,11 @@ class TuneRequest(Request):
         )
 
     @property
-    def _in_flight(self) -> int:
-        """As asked; else the same whatever the number of workers."""
+    def _in_flight(self) -> int | None:
+        """As asked; else the same whatever the number of workers, and what the runner likes."""
         if self.in_flight is not None:
             return self.in_flight
-        return 0 if self.workers is None else IN_FLIGHT
+        return None if self.workers is None else IN_FLIGHT
 
 
 @dataclass(frozen=True)
