@@ -110,8 +110,23 @@ def branch(operator: str, read: str) -> onnx.GraphProto:
     return helper.make_graph(body, "b", [], [info(f"{operator}_{read}")])
 
 
+def unlike(count: int) -> onnx.ModelProto:
+    """Branches one after the other, of which no two are equal."""
+    nodes, last = [], "x"
+    for number in range(count):
+        held = np.arange(number, number + WIDTH, dtype=np.float32)
+        scale = numpy_helper.from_array(held, "scale")
+        body = [helper.make_node("Mul", [last, "scale"], [f"m{number}"])]
+        scaled = helper.make_graph(body, "b", [], [info(f"m{number}")], [scale])
+        arms = {"then_branch": scaled, "else_branch": branch("Neg", last)}
+        nodes.append(helper.make_node("If", ["c"], [f"y{number}"], **arms))
+        last = f"y{number}"
+    condition = helper.make_tensor_value_info("c", TensorProto.BOOL, ())
+    return model(nodes, [info("x"), condition], [info(last)])
+
+
 def ifs(count: int) -> onnx.ModelProto:
-    """Branches one after the other, on one condition."""
+    """Branches one after the other, on one condition: but for names, all are equal."""
     nodes, last = [], "x"
     for number in range(count):
         arms = {"then_branch": branch("Relu", last), "else_branch": branch("Neg", last)}
@@ -122,7 +137,7 @@ def ifs(count: int) -> onnx.ModelProto:
 
 
 def loops(count: int) -> onnx.ModelProto:
-    """Loops one after the other, of as many steps as an input says."""
+    """Loops one after the other, of as many steps as an input says, and of one body."""
     nodes, last = [], "x"
     for number in range(count):
         scalars = [
@@ -151,6 +166,7 @@ SHAPES: dict[str, Callable[[int], onnx.ModelProto]] = {
     "ends": ends,
     "ifs": ifs,
     "loops": loops,
+    "unlike": unlike,
 }
 
 

@@ -253,9 +253,14 @@ class _Assembler(NodeAssembler):
             for argument, size in zip(self.arguments(node, option, compiled), nbytes, strict=True)
         )
         return KernelStep(
-            node.name, workload.key, config.key, option.origin, self.store.code(compiled.code),
-            places, threads=option.threads, sources=node.sources,
+            self._called(node.name), workload.key, config.key, option.origin,
+            self.store.code(compiled.code), places, threads=option.threads,
+            sources=tuple(map(self._called, node.sources)),
         )  # fmt: skip
+
+    def _called(self, name: str) -> str:
+        """What a node of the graph is called here, if it is a body's that others have, too."""
+        return name if self._body is None else self._body.called.get(name, name)
 
     def _arena(self, name: str, nbytes: int) -> Place:
         layout = self.settled.layouts.get(name, PLAIN)

@@ -140,6 +140,7 @@ class Body:
         carried: from iteration to iteration.
         reads, writes: a part in each iteration.
         counter: the input that holds the iteration's number, int64; "" without one.
+        called: what sources of the graph's nodes are called here, as equal bodies share a graph.
     """
 
     graph: "Graph"
@@ -148,6 +149,7 @@ class Body:
     reads: tuple[Row, ...] = ()
     writes: tuple[Row, ...] = ()
     counter: str = ""
+    called: Mapping[str, str] = field(default_factory=dict)
 
 
 NodeKind = Literal["kernel", "view", "join", "control", "host"]

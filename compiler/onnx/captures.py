@@ -1,4 +1,4 @@
-"""Names that the bodies of control flow take from the graph around them.
+"""Names in the bodies of control flow: what they take from around them, and bodies without names.
 
 An ONNX `If`, `Loop` or `Scan` lists only its own operands as inputs; its bodies may read any tensor
 in scope besides.
@@ -7,6 +7,8 @@ in scope besides.
 from collections.abc import Iterable
 
 import onnx
+
+from tilesmith.compiler.graph.sources import source_name
 
 
 def captures(proto: onnx.NodeProto) -> tuple[str, ...]:
@@ -27,3 +29,38 @@ def free_names(graph: onnx.GraphProto) -> Iterable[str]:
                 yield name
         bound.update(node.output)
     yield from (v.name for v in graph.output if v.name not in bound)
+
+
+def nameless(graph: onnx.GraphProto) -> tuple[bytes, tuple[str, ...]]:
+    """A body's bytes with its names numbered, and what its nodes were called.
+
+    Bodies with equal bytes differ in names alone: tensors of the same number are read and written
+    at the same places.
+    """
+    copy, numbers, nodes = onnx.GraphProto(), {"": ""}, list[str]()
+    copy.CopyFrom(graph)
+    _number(copy, numbers, nodes)
+    return copy.SerializeToString(deterministic=True), tuple(nodes)
+
+
+def _number(graph: onnx.GraphProto, numbers: dict[str, str], nodes: list[str]) -> None:
+    """Give every tensor a number for a name, and nodes none."""
+
+    def number(name: str) -> str:
+        return numbers.setdefault(name, str(len(numbers)))
+
+    for field in ("name", "doc_string", "quantization_annotation", "metadata_props"):
+        graph.ClearField(field)
+    sparse = (tensor.values for tensor in graph.sparse_initializer)
+    for held in (*graph.input, *graph.output, *graph.value_info, *graph.initializer, *sparse):
+        held.name = number(held.name)
+        held.ClearField("doc_string")
+    for node in graph.node:
+        nodes.append(source_name(node.name, node.output))
+        for field in ("name", "doc_string", "metadata_props"):
+            node.ClearField(field)
+        node.input[:] = map(number, node.input)
+        node.output[:] = map(number, node.output)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _number(attribute.g, numbers, nodes)

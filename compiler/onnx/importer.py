@@ -26,7 +26,7 @@ from tilesmith.compiler.graph.graph import (
 from tilesmith.compiler.graph.sources import source_name, sourced
 from tilesmith.compiler.graph.value_types import is_value_type, texts
 from tilesmith.compiler.onnx.attributes import attribute_of
-from tilesmith.compiler.onnx.bodies import BodySurroundings, loop_outputs
+from tilesmith.compiler.onnx.bodies import BodySurroundings, OpenedBefore, loop_outputs
 from tilesmith.compiler.onnx.branches import chosen, opened
 from tilesmith.compiler.onnx.captures import captures
 from tilesmith.compiler.onnx.files.arrays import ArrayReader, constant_value
@@ -141,6 +141,7 @@ class _Importer:
         self.names: set[str] = set()
         self.written: list[Node] = []
         self.evaluated: list[Node] = []
+        self.before = OpenedBefore()
 
     def graph(self) -> Graph:
         self._read_initializers(self.proto.graph)
@@ -334,7 +335,7 @@ class _Importer:
         if not node.is_onnx("Loop"):
             return inferred
         around = BodySurroundings(self.tensors, self.values, tuple(self.opsets.items()))
-        return {**inferred, **loop_outputs(node, around, import_body)}
+        return {**inferred, **loop_outputs(node, around, import_body, self.before)}
 
     def take(self, node: Node) -> None:
         """Read a node of an expansion."""

@@ -5,7 +5,7 @@ of Loop 23, Scan 23 and If 23 of the ONNX standard, which earlier opsets (Scan f
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from tilesmith.compiler.numerics.index_ranges import runs_unchecked
 from tilesmith.compiler.onnx.bodies import (
     BodySurroundings,
     Opened,
+    OpenedBefore,
     endless,
     keeps_shapes,
     loop_body,
@@ -56,6 +57,11 @@ class OpenBodies(RulePass):
     name = "open-bodies"
 
     lower: Callable[[Graph], Graph]
+    before: OpenedBefore = field(default_factory=OpenedBefore, compare=False, repr=False)
+    kernels: dict[tuple[Graph, tuple[tuple[str, WholeRange], ...]], Graph | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """Of bodies that were lowered, with the ranges of their inputs."""
 
     revisits = False
 
@@ -95,7 +101,7 @@ class OpenBodies(RulePass):
             results: dtype of each of its outputs.
         """
         body = node.attribute(name)
-        opened = opened_body(body, given, results, _around(rewriter), import_body)
+        opened = opened_body(body, given, results, _around(rewriter), import_body, self.before)
         return None if opened is None else self.lowered(opened)
 
     def lowered(self, body: Opened, **known: WholeRange) -> Opened | None:
@@ -104,8 +110,12 @@ class OpenBodies(RulePass):
         Args:
             known: ranges of inputs of the body.
         """
-        graph = self.lower(body.graph)
-        return replace(body, graph=graph) if _is_native(graph, known) else None
+        key = body.graph, tuple(known.items())
+        if key not in self.kernels:
+            lowered = self.lower(body.graph)
+            self.kernels[key] = lowered if _is_native(lowered, known) else None
+        graph = self.kernels[key]
+        return None if graph is None else replace(body, graph=graph)
 
 
 def _from_one(node: Node, sources: tuple[str, ...]) -> Node:
@@ -134,7 +144,8 @@ class _Outside:
         return self.names.index(name)
 
     def shared(self, body: Opened) -> tuple[tuple[int, str], ...]:
-        return tuple((self.number(name), name) for name in body.captured)
+        pairs = zip(body.outside, body.captured, strict=True)
+        return tuple((self.number(name), inside) for name, inside in pairs)
 
 
 def _branches(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:
@@ -155,7 +166,8 @@ def _branches(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | 
             if (inner.dtype, inner.shape) != (outer.dtype, outer.shape):
                 return None
             writes.append(Row(position, inner.name))
-        bodies.append(Body(branch.graph, outside.shared(branch), writes=tuple(writes)))
+        shared = outside.shared(branch)
+        bodies.append(Body(branch.graph, shared, writes=tuple(writes), called=branch.called))
     return [
         Node(
             BRANCH, tuple(outside.names), node.outputs, node.name, INTERNAL_DOMAIN,
@@ -167,7 +179,7 @@ def _branches(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | 
 def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None:
     limit, condition = node.input(0), node.input(1)
     states = [rewriter.info(name) for name in node.inputs[2:]]
-    body = loop_body(node, _around(rewriter), import_body)
+    body = loop_body(node, _around(rewriter), import_body, step.before)
     if body is None or not keeps_shapes(body, 1, states):
         return None
     first = rewriter.constant(condition) if condition else np.array(True)
@@ -200,7 +212,7 @@ def _loop(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
         carried.append(Carried(start, lowered.inputs[1], lowered.graph.outputs[0].name))
     inner = Body(
         lowered.graph, outside.shared(lowered), tuple(carried), (),
-        _rows(node, lowered, len(states), len(states) + 1), lowered.inputs[0],
+        _rows(node, lowered, len(states), len(states) + 1), lowered.inputs[0], lowered.called,
     )  # fmt: skip
     number = outside.number(limit) if trips is None else -1
     return [_repeat(node, outside, inner, trips=most, limit=number, test=test)]
@@ -254,7 +266,10 @@ def _scan(step: OpenBodies, rewriter: Rewriter, node: Node) -> list[Node] | None
         outputs[number] = _axis_back(rewriter, result, axis % len(result.dims), after)
         start, stride = (trips - 1, -1) if backs[position] else (0, 1)
         writes.append(Row(number, opened.graph.outputs[number].name, start, stride))
-    body = Body(opened.graph, outside.shared(opened), tuple(carried), tuple(reads), tuple(writes))
+    body = Body(
+        opened.graph, outside.shared(opened), tuple(carried), tuple(reads), tuple(writes),
+        called=opened.called,
+    )  # fmt: skip
     again = _repeat(replace(node, outputs=tuple(outputs)), outside, body, trips=trips)
     return [*before, again, *after]
 

@@ -156,8 +156,10 @@ class _Settlement:
         if solution.cost >= IMPOSSIBLE:
             raise UnconvertibleError(self.graph.name, self._stuck(chosen))
         graph, options, layouts = _Conversions(self, chosen).run()
+        inside = {body.graph: None for node in graph.nodes for body in node.bodies}
+        settled = {body: settle(body, self.chooser) for body in inside}
         bodies = {
-            node: tuple(settle(body.graph, self.chooser) for body in node.bodies)
+            node: tuple(settled[body.graph] for body in node.bodies)
             for node in graph.nodes
             if node.bodies
         }
