@@ -21,6 +21,7 @@ import tests.families.loom  # noqa: F401 (registers itself; conformance tests fi
 
 os.environ.pop("TILESMITH_DATABASE", None)
 os.environ["TILESMITH_CALIBRATION"] = "off"  # simulated latencies must not depend on the machine
+os.environ["TILESMITH_CACHE_MIB"] = "0"  # what is tested is compiled
 os.environ["TILESMITH_PACKS"] = "none"  # nor schedules on the packs that are installed
 
 if "TILESMITH_CPU" in os.environ:  # a made-up machine, for commands started elsewhere too

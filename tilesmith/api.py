@@ -164,12 +164,12 @@ def compile(
         CodegenError: a schedule could not be turned into code.
     """
     from tilesmith.jobs.background import tuning_of
-    from tilesmith.jobs.compilation.compiling import build_executable
+    from tilesmith.jobs.compilation.model_cache import compiled
     from tilesmith.jobs.subjects.subject import remember
 
     tuning = tuning_of(tune, database)
-    resolved = Request(model, target, tuning.known, **asked).resolved()
-    executable = tuning.followed(build_executable(resolved, require_tuned), resolved)
+    request = Request(model, target, tuning.known, **asked)
+    executable = tuning.followed(*compiled(request, require_tuned))
     remember(executable, model)
     return executable
 

@@ -32,7 +32,6 @@ from tilesmith.capabilities.first_use.orders import (
     made_private,
     orders_folder,
 )
-from tilesmith.capabilities.first_use.writing import ordered
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.varying.executable import VaryingExecutable, load
 from tilesmith.jobs.background import VARIABLE
@@ -61,6 +60,8 @@ class _Placing:
     size: OneSize | None = None
 
     def __call__(self) -> OrderFolder:
+        from tilesmith.capabilities.first_use.writing import ordered  # what reads models
+
         made_private(self.root)
         shapes = None if self.size is None else self.size.shapes
         return ordered(self.root, self.asked, self.executable, self.database, shapes)

@@ -37,11 +37,14 @@ from tilesmith.jobs.compilation.compiling import (
     random_inputs,
 )
 from tilesmith.jobs.compilation.in_model import keep
-from tilesmith.jobs.requests.request import TuneRequest
+from tilesmith.jobs.compilation.model_cache import CacheEntry, cache_entry
+from tilesmith.jobs.requests.request import Request, TuneRequest
+from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.jobs.tuning.ending import JobStopped
 from tilesmith.jobs.tuning.job import run_job, tuning_job
 from tilesmith.jobs.tuning.tune_reports import TuneReport
 from tilesmith.records.database import Database
+from tilesmith.search_space.hardware.target import HOST
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import ModelError, TilesmithError
@@ -135,7 +138,11 @@ def _round(
     # a round that mostly waited, or tried nothing, says nothing of what is to be gained
     counts = report.counts.trials > 0 and pause.seconds - waited < seconds / 2
     state = replace(before, rounds=before.rounds + counts)
+    entry = _entry(order)
+    inputs = None if entry is None else entry.inputs()
     better = build_executable(order.resolved())
+    if entry is not None and inputs is not None:
+        entry.store(better, inputs)  # the next process begins with it
     if token.cancelled or digest_of(better.recipe) == digest_of(now.recipe):
         return replace(state, idle=state.idle + counts)
     _wait(pause)
@@ -149,6 +156,18 @@ def _round(
     better.save(folder.artifact(version))
     folder.artifact(version - 1).unlink(missing_ok=True)
     return replace(state, version=version, idle=0, ratio=state.ratio * comparison.ratio)
+
+
+def _entry(order: TuningOrder) -> CacheEntry | None:
+    """Where the next process looks for what it would compile, if it names this machine only."""
+    asked = order.resolved()
+    if order.ranges or resolve_target(HOST) != asked.target:
+        return None
+    request = Request(
+        order.model, HOST, asked.database, asked.shapes, threads=asked.threads,
+        precision=asked.precision, updates=asked.updates, packs=asked.packs, bits=asked.bits,
+    )  # fmt: skip
+    return cache_entry(request, require_tuned=False)
 
 
 def _wait(pause: Pause) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import external_data_helper
 
 from tilesmith.capabilities.first_use.orders import (
     OrderFolder,
@@ -22,7 +21,7 @@ from tilesmith.capabilities.first_use.orders import (
     made_private,
 )
 from tilesmith.compiler.driver.front_end import FrontEndModel, format_of
-from tilesmith.compiler.onnx.files.file import parsed
+from tilesmith.compiler.onnx.files.file import weight_files
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.varying.executable import VaryingExecutable
 from tilesmith.jobs.compilation.compiling import source_text
@@ -124,11 +123,10 @@ def digest_of_file(path: Path) -> str:
     cannot be read."""
     digest = hashlib.sha256(source_text(path).encode())
     if format_of(path) is None:
-        for tensor in parsed(path)[0].graph.initializer:
-            if external_data_helper.uses_external_data(tensor):
-                where = {e.key: e.value for e in tensor.external_data}.get("location", "")
-                status = (path.parent / where).stat()
-                digest.update(f"{where} {status.st_size} {status.st_mtime_ns}".encode())
+        for file in weight_files(path):
+            status = file.stat()
+            where = file.relative_to(path.parent)
+            digest.update(f"{where} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 

@@ -30,7 +30,7 @@ def load(key: str) -> bytes | None:
     """The object of that key, or None if there is none, or none to be trusted."""
     try:
         with _path(key).open("rb") as stream:
-            if not _is_ours(os.fstat(stream.fileno())):
+            if not is_ours(os.fstat(stream.fileno())):
                 return None
             stored = stream.read()
     except (OSError, RuntimeError):  # RuntimeError: no home
@@ -62,7 +62,7 @@ def _digest(key: str, content: bytes) -> bytes:
     return hashlib.sha256(key.encode() + content).digest()
 
 
-def _is_ours(status: os.stat_result) -> bool:
+def is_ours(status: os.stat_result) -> bool:
     """Whether nobody but this user (or root) can have written the file."""
     if not hasattr(os, "getuid"):  # Windows: the profile folder's own rights have to do
         return True

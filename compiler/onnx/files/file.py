@@ -79,6 +79,20 @@ def parsed(path: Path) -> tuple[onnx.ModelProto, Mapping[str, NDArray[Any]]]:
     return proto, held
 
 
+def weight_files(path: Path) -> list[Path]:
+    """Files beside a model's that hold weights, those of bodies included; errors as `parsed`."""
+    files, graphs = dict[Path, None](), [parsed(path)[0].graph]
+    for graph in graphs:
+        tensors = list(graph.initializer)
+        for attribute in (one for node in graph.node for one in node.attribute):
+            tensors += [attribute.t, *attribute.tensors]
+            graphs += [attribute.g, *attribute.graphs]
+        for entry in (entry for tensor in tensors for entry in tensor.external_data):
+            if entry.key == "location":
+                files[path.parent / entry.value] = None
+    return list(files)
+
+
 def _load(
     model: str | Path | onnx.ModelProto,
 ) -> tuple[onnx.ModelProto, Path | None, str, Mapping[str, NDArray[Any]]]:

@@ -1,5 +1,7 @@
 """From the first call to the next process: defaults at once, exchanged only for what is faster."""
 
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,8 @@ from tilesmith.capabilities.first_use.following import Follower
 from tilesmith.capabilities.first_use.orders import digest_of, orders_folder
 from tilesmith.capabilities.first_use.rounds import another
 from tilesmith.compiler.recipe.program import KernelStep
+from tilesmith.jobs.compilation.model_cache import cache_entry
+from tilesmith.jobs.requests.request import Request
 from tilesmith.records import Database
 from tilesmith.search_space.support.errors import InputError, ModelError
 from tilesmith.tuner.tasks.cancel import CancelToken
@@ -107,6 +111,24 @@ def test_the_database_that_is_named_is_the_one(products: Path, follower: Followe
     order = the_order().order
     assert order is not None and order.database == str(Path("mine.db").resolve())
     assert model.report.default > 0
+
+
+def test_the_next_process_loads_what_the_tuner_compiled(
+    products: Path, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILESMITH_CACHE_MIB", "64")
+    request = Request(products, database="mine.db")
+    model = ts.compile(products, database="mine.db", tune="background")
+    follower.look()
+    time.sleep(0.1)
+    another(the_order(), CancelToken(), tools(first=0.5, second=1.0))
+    follower.look()
+    for thread in threading.enumerate():
+        if thread.name == "tilesmith-cache":
+            thread.join()
+    entry = cache_entry(request, False)
+    loaded = None if entry is None else entry.load()
+    assert loaded is not None and digest_of(loaded.recipe) == digest_of(model.recipe)
 
 
 def test_a_model_in_memory_is_written_with_its_weights(x: Arrays, follower: Follower) -> None:

@@ -189,18 +189,26 @@ class Request:
             InputError: fewer threads than one; int8 without data, or data that does not fit; no
                 such bits.
         """
-        from tilesmith.jobs.requests.integers import in_integers
         from tilesmith.jobs.subjects.targets import resolve_target
 
         database = None if self.database is None else str(self.database)
         calibrate = calibrate or PRECISIONS.get(self.precision) in MEASURED
         target = resolve_target(self.target, self.settings, calibrate=calibrate, database=database)
+        return self.resolved_for(target)
+
+    def resolved_for(self, target: Target) -> "Resolved":
+        """The same where its target was looked up before; errors as `resolved`, but the first."""
+        database = None if self.database is None else str(self.database)
         threads = 1 if self.threads is None else self.threads
         if threads < 1:
             raise InputError(f"threads = {threads} is out of range; at least 1")
         shapes, updates = self.shapes or {}, self.updates or {}
         precision = PRECISIONS.get(self.precision, self.precision)
-        subject, precision = in_integers(self.subject, precision, self.calibration, shapes)
+        subject = self.subject
+        if precision != "fp32" or self.calibration is not None:
+            from tilesmith.jobs.requests.integers import in_integers
+
+            subject, precision = in_integers(subject, precision, self.calibration, shapes)
         if self.bits not in BITS:
             raise InputError(f"bits = {self.bits!r} means nothing; use {' or '.join(BITS)}")
         if self.chips < 1:
