@@ -1,17 +1,19 @@
 """`CpuCore`: a described CPU core as the numbers the analytical model computes with.
 
-Made from a `Target` of family "cpu". Facts a target lacks (descriptions of CPUs that were never
-calibrated) take the defaults below, so that a given description always gives the same answer.
-Throughputs are bytes or operations per cycle of the core's clock.
+Made from a `Target` of family "cpu". What was measured of a machine counts before what its kind is
+described to have (a known target that is called as LLVM calls the processor), and that before what
+is assumed of any CPU; facts that all of them lack take the defaults below. So a given description
+always gives the same answer. Throughputs are bytes or operations per cycle of the core's clock.
 
 `REACHED` comes from regressing measured times of random matmul and convolution schedules on one
 AVX-512 core; `benchmarks/simulator_fidelity.py` shows how well the model ranks with it.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilesmith.search_space.hardware.instruction_set import vector_width
-from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.hardware.target import Fact, Target, load_target, target_files
 
 DEFAULTS: dict[str, float] = {
     "clock.ghz": 4.0,
@@ -32,6 +34,16 @@ RATES = {
     "fma.latency": "fma.cycles",
 }
 """What a CPU is described to have, and what it reaches where that was measured, which counts."""
+ASSUMED, STATED = "assumed", "--set"
+"""Sources of facts that any CPU is given, and of those that a user has the last word on."""
+KIN = {
+    "broadwell": "haswell",
+    "cascadelake": "skylake_avx512",
+    "cooperlake": "skylake_avx512",
+    "emeraldrapids": "sapphirerapids",
+    "znver2": "znver3",
+}
+"""Processors by LLVM's names that have the core of another one, as far as the model looks."""
 APART = 1.25
 """Factor between what a CPU is described to have and what it reaches that is worth a sentence: a
 clock that moves while it is measured makes less."""
@@ -88,12 +100,14 @@ class CpuCore:
     @classmethod
     def of(cls, target: Target, threads: int = 1) -> "CpuCore":
         """Read a target of family "cpu"; `TargetError` names a fact it should have."""
+        target = described(target)
 
         def number(name: str) -> float:
             return target.number(name) if name in target else DEFAULTS[name]
 
         def reached(name: str) -> float:
-            return target.number(RATES[name] if RATES[name] in target else name)
+            rate = RATES[name]
+            return target.number(rate) if rate in target else _described(target, name)
 
         line = target.integer("line.bytes")
         lines = [target.integer(f"l{level}.kib") * 1024 // line for level in (1, 2, 3)]
@@ -104,7 +118,7 @@ class CpuCore:
             registers=target.integer("vector.registers"),
             fma_ports=reached("fma.ports"),
             load_ports=reached("load.ports"),
-            store_ports=number("store.ports"),
+            store_ports=_described(target, "store.ports"),
             fma_latency=reached("fma.latency"),
             width=target.number("issue.width"),
             reorder=target.number("reorder.buffer"),
@@ -128,14 +142,62 @@ class CpuCore:
         )
 
 
+def described(target: Target) -> Target:
+    """The target with what its kind is described to have in place of what is assumed of any CPU.
+
+    What was measured or stated of it stays, as does all of a CPU whose kind nobody described.
+    """
+    name = target.text("isa.processor")
+    kind = _kind(KIN.get(name, name.replace("-", "_")))
+    if kind is None:
+        return target
+    own = dict(target.facts)
+
+    def missing(name: str) -> bool:
+        return name not in own or own[name].source == ASSUMED
+
+    more: dict[str, Fact] = {}
+    for name, fact in kind.facts:
+        resource, _, what = name.partition(".")
+        if missing(name) and (what != "bytes" or missing(f"{resource}.ports")):
+            more[name] = fact
+    return Target.of(target.name, target.family, own | more, target.doc) if more else target
+
+
+@lru_cache(maxsize=16)
+def _kind(name: str) -> Target | None:
+    """The CPU that is known by a name; None if none is."""
+    kind = load_target(name) if name in target_files else None
+    return kind if kind is not None and kind.family == "cpu" else None
+
+
+def _described(target: Target, name: str) -> float:
+    """Operations on whole vectors that a CPU is described to begin in a cycle (or what else `name`
+    is): as many as its units, and as their bytes are enough for.
+    """
+    if name not in target:
+        return DEFAULTS[name]
+    ports, fact = target.number(name), target.fact(name)
+    together = name.replace(".ports", ".bytes")
+    if together == name or together not in target or fact.calibratable or fact.source == STATED:
+        return ports
+    return min(ports, target.number(together) / target.number("vector.bytes"))
+
+
 def contradictions(target: Target) -> list[str]:
     """Sentences about facts that were measured to be otherwise than the CPU is described."""
-    return [
-        f"{name} = {target.fact(name).value:g} is {target.fact(name).source}, and {rate} = "
-        f"{target.number(rate):g} was measured, which the simulator reckons with"
-        for name, rate in RATES.items()
-        if rate in target and not 1 / APART < target.number(rate) / target.number(name) < APART
-    ]
+    target = described(target)
+    apart = []
+    for name, rate in RATES.items():
+        if rate not in target:
+            continue
+        said, measured = _described(target, name), target.number(rate)
+        if not 1 / APART < measured / said < APART:
+            apart.append(
+                f"{name} = {said:g} is {target.fact(name).source}, and {rate} = {measured:g} was "
+                "measured, which the simulator reckons with"
+            )
+    return apart
 
 
 def _units(target: Target) -> list[str]:
