@@ -1,15 +1,21 @@
-"""Whole models against ONNX Runtime and OpenVINO: tune, compile, and time in turns.
+"""Whole models against ONNX Runtime, OpenVINO, Inductor and IREE: tune, compile, time in turns.
 
     pip install 'tilesmith[peers]'
     python -m benchmarks.export_models --into models
     python benchmarks/whole_models.py [--only NAME ...] [--seconds 180] [--threads 1,2]
     [--models FOLDER] [--keep FOLDER] [--minutes M] [--json]
+    [--against onnxruntime,openvino,iree,inductor-default,inductor-max-autotune]
 
 The models are those of `benchmarks/models.py` (all light networks of the onnx package among them)
 and whatever `benchmarks/export_models.py` exported to FOLDER; where both have one, the exported one
 is taken. Every model is tuned from an empty database, for one thread first. All runtimes run fp32
 on the same pinned cores, in turns within one run. The error is max|a - b| / max|b| against ONNX
 Runtime, of the model without its final softmax, which would hide it.
+
+IREE wants the extra `iree`. Inductor wants the extra `models` and a C++ compiler; it takes part
+where `benchmarks/export_models.py` made the model, and this is run as a module (by its path,
+`benchmarks/kernels.py` would hide a package that transformers uses). A peer that cannot run a model
+is named and left out.
 
 With --keep, what is measured is kept as JSON beside the databases and not measured again: a run
 that was stopped (or ended by --minutes) goes on where it was. The last lines are the geometric mean
@@ -28,12 +34,16 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from models import MODELS, write_models
 
 import tilesmith
 from tilesmith.display.output import note, table
 from tilesmith.jobs.compilation.compiling import random_inputs
 from tilesmith.jobs.evaluation.benching import compare
+from tilesmith.jobs.measures.peers import PEERS, Arrays, load_peer
+from tilesmith.search_space.support.errors import ModelError
+
+sys.path.append(str(Path(__file__).parents[1]))  # run by its path, it has its own folder alone
+from benchmarks.models import MODELS, write_models
 
 LIMITS: dict[str, float] = {
     "resnet50": 0.88,
@@ -75,7 +85,9 @@ def measure(
     """Tune, compile and time one model; its error is that of the logits."""
     report = tilesmith.tune(path, database=database, time_limit=seconds, threads=threads)
     executable = tilesmith.compile(path, database=database, threads=threads)
-    timed = compare(executable, random_inputs(executable), peers, path, budget_s=10.0)
+    inputs = random_inputs(executable)
+    peers = tuple(peer for peer in peers if can_run(peer, path, inputs, threads))
+    timed = compare(executable, inputs, peers, path, budget_s=10.0)
     checked, cut = timed, without_final_softmax(path)
     if cut != path:
         logits = tilesmith.compile(cut, database=database, threads=threads)
@@ -86,6 +98,16 @@ def measure(
         "tuning_s": round(report.wall_s, 1),
         "max_rel_err": checked.max_rel_err,
     }
+
+
+def can_run(peer: str, path: Path, inputs: Arrays, threads: int) -> bool:
+    """Whether a peer runs a model; what it does not is said."""
+    try:
+        load_peer(peer, path, inputs, threads)
+    except ModelError as error:
+        note(f"  {str(error).splitlines()[0]}")
+        return False
+    return True
 
 
 def summary(results: dict[str, dict[str, Any]], peers: tuple[str, ...]) -> str:
@@ -144,6 +166,10 @@ def main() -> int:
     exported = sorted(path.stem for path in arguments.models.glob("*.onnx"))
     names = arguments.only or list(dict.fromkeys([*MODELS, *exported]))
     peers = tuple(arguments.against.split(","))
+    if any(peer.startswith("inductor") for peer in peers):
+        from benchmarks.subjects.inductor import INDUCTOR
+
+        PEERS.update(INDUCTOR)
     end = time.monotonic() + 60 * (arguments.minutes or math.inf)
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as temporary:

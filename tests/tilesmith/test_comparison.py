@@ -40,10 +40,14 @@ def test_an_output_of_zeros_and_an_empty_one() -> None:
     assert difference(ours, theirs) == (0.5, 0.5)
 
 
-def test_a_peer_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(DependencyError, match=r"tilesmith\[peers\]"):
-        load_peer("openvino", Path("model.onnx"), {}, 1)
+@pytest.mark.parametrize(("peer", "extra"), [("openvino", "peers"), ("iree", "iree")])
+def test_a_peer_that_is_not_installed_names_the_extra(
+    peer: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, peer, None)
+    monkeypatch.setitem(sys.modules, f"{peer}.compiler.version", None)
+    with pytest.raises(DependencyError, match=rf"tilesmith\[{extra}\]"):
+        load_peer(peer, Path("model.onnx"), {}, 1)
 
 
 def test_a_model_the_peer_refuses_is_named(tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ _HEADER = ("runtime", "median ms", "min ms", "p90 ms", "p99 ms", "runs", "runs/s
 @click.argument("models", metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm...", nargs=-1, required=True)
 @click.option(
     "--against",
-    type=NameList(("onnxruntime", "openvino")),
+    type=NameList(("onnxruntime", "openvino", "iree")),
     default=(),
-    help="Other runtimes to time in turns with us: onnxruntime,openvino.",
+    help="Other runtimes to time in turns with us: onnxruntime,openvino,iree.",
 )
 @click.option(
     "--model",

@@ -244,7 +244,7 @@ def bench(
     Args:
         model: as `compile`; or an executable, or the path of an artifact.
         inputs: arrays by name; seeded random ones if None.
-        against: "onnxruntime", "openvino".
+        against: "onnxruntime", "openvino", "iree".
         asked: `threads`, `precision`, `shapes`, `settings`, as `tune`, and
 
             fill: "random", "zeros", "ones" or "iota": what inputs hold that have no array.

@@ -6,11 +6,18 @@ threads (pinned by the caller), inputs and outputs bound once so that no copy is
 careful user would avoid.
 """
 
+import atexit
+import gc
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from tilesmith.compiler.onnx.files.for_onnxruntime import as_given
@@ -90,14 +97,74 @@ def openvino(model: Path, inputs: Arrays, threads: int, precision: str = "f32") 
     return Contender("openvino", runtime.__version__, request.infer, outputs)
 
 
+def iree(model: Path, inputs: Arrays, threads: int, precision: str = "f32") -> Contender:
+    """IREE's compiler of whole models for this CPU; on one thread it runs without its pool."""
+    try:
+        import iree.compiler.version as release
+        import iree.runtime as runtime
+        from iree.compiler import tools
+    except ImportError as error:
+        raise _missing("iree", extra="iree") from error
+    with tempfile.TemporaryDirectory() as folder:
+        written = _as_mlir(model, inputs, Path(folder))
+        program = tools.compile_file(
+            str(written), extra_args=["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3"],
+            target_backends=["llvm-cpu"],
+        )  # fmt: skip
+    runtime.flags.parse_flags(f"--task_topology_group_count={threads}")
+    config = runtime.Config("local-sync" if threads == 1 else "local-task")
+    module = runtime.VmModule.copy_buffer(config.vm_instance, program)
+    context = runtime.SystemContext(vm_modules=[module], config=config)
+    name = next(name for name in module.function_names if f"{name}$async" in module.function_names)
+    function = context.modules[module.name][name]
+    graph = onnx.load(model, load_external_data=False).graph
+    given = [inputs[info.name] for info in graph.input if info.name in inputs]
+    bound = [runtime.asdevicearray(config.device, array) for array in given]
+    last: list[Any] = []
+
+    def infer() -> None:
+        result = function(*bound)
+        last[:] = result if isinstance(result, list | tuple) else [result]
+
+    def outputs() -> Arrays:
+        return {info.name: np.asarray(a) for info, a in zip(graph.output, last, strict=True)}
+
+    atexit.register(gc.collect)  # its contexts are cycles, and it lists at length what is left
+    atexit.register(gc.unfreeze)
+    return Contender("iree", str(release.VERSION), infer, outputs)
+
+
+def _as_mlir(model: Path, inputs: Arrays, folder: Path) -> Path:
+    """A model with the sizes of its inputs fixed, as IREE's importer writes it to a folder.
+
+    The importer is run as a program, as it is documented; it knows nodes of opset 17 and newer.
+    """
+    fixed = onnx.load(model)
+    for info in fixed.graph.input:
+        if info.name in inputs:
+            sizes = info.type.tensor_type.shape
+            sizes.ClearField("dim")
+            for size in inputs[info.name].shape:
+                sizes.dim.add(dim_value=size)
+    onnx.save(fixed, str(folder / "fixed.onnx"))
+    written = folder / "model.mlir"
+    importer = [sys.executable, "-m", "iree.compiler.tools.import_onnx"]
+    subprocess.run(
+        [*importer, str(folder / "fixed.onnx"), "--opset-version", "17", "-o", str(written)],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return written
+
+
 PEERS: dict[str, Callable[[Path, Arrays, int, str], Contender]] = {
     "onnxruntime": onnxruntime,
     "openvino": openvino,
+    "iree": iree,
 }
 """Every peer by its name on the command line."""
 
 
-PRECISIONS = {"f32": ("onnxruntime", "openvino"), "bf16": ("openvino",)}
+PRECISIONS = {"f32": ("onnxruntime", "openvino", "iree"), "bf16": ("openvino",)}
 """Peers that compute a floating model in a precision; a quantised model says by itself what is
 computed in whole numbers."""
 
@@ -129,7 +196,7 @@ def load_peer(
     return contender
 
 
-def _missing(name: str) -> DependencyError:
+def _missing(name: str, extra: str = "peers") -> DependencyError:
     return DependencyError(
-        f"{name} is not installed; install it with: pip install 'tilesmith[peers]'"
+        f"{name} is not installed; install it with: pip install 'tilesmith[{extra}]'"
     )
