@@ -191,6 +191,7 @@ class _Foretold:
     Attributes:
         compute_us: of what the algorithm of the schedule computes.
         arithmetic: that, as a share of the operator's own operations.
+        least: the same of the algorithm that computes least.
     """
 
     us: float | None
@@ -201,6 +202,14 @@ class _Foretold:
     nbytes: int
     algorithm: str = ""
     arithmetic: float = 1.0
+    least: float = 1.0
+
+    @property
+    def bound_us(self) -> float | None:
+        """What the machine allows, whatever the schedule."""
+        if self.compute_us is None or self.memory_us is None:
+            return None
+        return max(self.compute_us * self.least / self.arithmetic, self.memory_us)
 
 
 class _Oracle:
@@ -224,7 +233,7 @@ class _Oracle:
         flops = template.flops(workload)
         simulator = simulators[self.target.family].on_threads(threads)
         us, bound, compute, memory = None, "", None, None
-        algorithm, arithmetic = "", 1.0
+        algorithm, arithmetic, least = "", 1.0, 1.0
         try:
             roof = simulator.simulate(workload, self.target, None, "roofline", None)
             compute, memory = (
@@ -234,11 +243,12 @@ class _Oracle:
             algorithm = str(chosen.get("algorithm", ""))
             arithmetic = _arithmetic(workload, self.target, chosen)
             compute = compute * arithmetic
+            least = min(arithmetic, _least_arithmetic(workload, self.target))
             simulated = simulator.simulate(workload, self.target, chosen, "analytical", None)
             us, bound = simulated.latency_us, simulated.bound
         except (TilesmithError, ArithmeticError):  # a schedule of other sizes, or of no model
             pass
-        return _Foretold(us, bound, compute, memory, flops, nbytes, algorithm, arithmetic)
+        return _Foretold(us, bound, compute, memory, flops, nbytes, algorithm, arithmetic, least)
 
 
 def _arithmetic(workload: Workload, target: Target, config: Config) -> float:
@@ -248,6 +258,13 @@ def _arithmetic(workload: Workload, target: Target, config: Config) -> float:
     structure = space_of(workload, target).structure(config)
     chosen = scheduler_of(workload, target).schedule(workload, target, structure).compute
     return chosen.multiply_adds / direct if direct and chosen.multiply_adds else 1.0
+
+
+def _least_arithmetic(workload: Workload, target: Target) -> float:
+    """The same of the algorithm that multiplies and adds least, of those that need no tuning."""
+    scheduler = scheduler_of(workload, target)
+    configs = (scheduler.default(workload, target), *scheduler.alternatives(workload, target))
+    return min(_arithmetic(workload, target, config) for config in configs)
 
 
 def _operator(times: "StepTimes", recipe: "Recipe", oracle: _Oracle) -> OperatorTime:
@@ -286,6 +303,7 @@ def _operator(times: "StepTimes", recipe: "Recipe", oracle: _Oracle) -> Operator
         bytes=round(foretold.nbytes * calls),
         share_of_bandwidth=_share(foretold.memory_us, times.us, calls),
         roofline_us=max(sides) * calls if sides else None,
+        bound_us=None if foretold.bound_us is None else foretold.bound_us * calls,
         threads=threads,
         **common,
     )

@@ -35,6 +35,8 @@ class OperatorTime(JsonObject):
         algorithm: of its schedule, "" where there is one only.
         arithmetic: what that multiplies and adds, as a share of the operator's own `flops`;
             `share_of_peak` and `roofline_us` are of it.
+        bound_us: the least that the machine allows, whatever the schedule: the arithmetic of the
+            algorithm that has least at peak, or all operands through memory; None: not known.
     """
 
     name: str
@@ -60,11 +62,21 @@ class OperatorTime(JsonObject):
     part: str = ""
     algorithm: str = ""
     arithmetic: float = 1.0
+    bound_us: float | None = None
 
     @property
     def label(self) -> str:
         """What tells it from all others."""
         return f"{self.name} ({self.part})" if self.part else self.name
+
+    @property
+    def gap_us(self) -> float:
+        """What the machine would save at its bound: all of what is no kernel.
+
+        A kernel that is faster than its bound has its operands in caches, and has no gap.
+        """
+        least = self.bound_us if self.kind == "kernel" else None
+        return max(0.0, self.us - (least or 0.0))
 
     @property
     def gain_us(self) -> float:
@@ -127,9 +139,9 @@ class Advice:
 class ProfileReport(
     JsonObject,
     keys="model target threads precision measured_by total_us ops_us remainder_us "
-    "remainder:between predicted_us conversions_us host_us wait_us plain_us "
-    "profiled_us:timed_us profiling_cost:cost call_us python_us runs runs_kept:kept counters "
-    "ops by_operator advice notes",
+    "remainder:between predicted_us conversions_us host_us wait_us plain_us bound_us "
+    "share_of_bound profiled_us:timed_us profiling_cost:cost call_us python_us runs "
+    "runs_kept:kept counters ops by_operator advice notes",
 ):
     """A model's profile.
 
@@ -172,6 +184,19 @@ class ProfileReport(
     def ops_us(self) -> float:
         """Of all operators."""
         return sum(op.us for op in self.ops)
+
+    @property
+    def bound_us(self) -> float | None:
+        """The least that the machine allows: its kernels' bounds, one after the other; None where
+        that of a kernel is not known."""
+        if any(op.bound_us is None for op in self.ops if op.kind == "kernel"):
+            return None
+        return self.ops_us - sum(op.gap_us for op in self.ops)
+
+    @property
+    def share_of_bound(self) -> float | None:
+        """The bound's share of a run: 1 is as fast as the machine allows."""
+        return None if self.bound_us is None else self.bound_us / max(self.total_us, 1e-9)
 
     @property
     def cost(self) -> float:

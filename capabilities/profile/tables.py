@@ -19,6 +19,11 @@ _WIDE = 100
 _GAP = 2
 _NARROWEST = 12
 
+_NEAR = 0.8
+"""Share of the bound from which no gaps are named."""
+
+_GAPS = 3
+
 
 def text(report: ProfileReport, top: int = 20) -> str:
     """The whole of it.
@@ -71,6 +76,8 @@ def _head(report: ProfileReport) -> Iterable[str]:
             f"{report.timed_us:.{digits}f} us looked at); a whole call takes "
             f"{report.call_us:.{digits}f} us"
         )
+    if report.bound_us is not None and report.share_of_bound is not None:
+        yield _bound(report, report.bound_us, report.share_of_bound)
     if fewer := [op for op in report.ops if abs(op.arithmetic - 1) >= 0.05]:
         names = ", ".join(sorted({op.algorithm for op in fewer}))
         low, high = (f"{pick(op.arithmetic for op in fewer):.2g}" for pick in (min, max))
@@ -82,6 +89,20 @@ def _head(report: ProfileReport) -> Iterable[str]:
     if report.counters:
         counted = ", ".join(f"{name} {value:.4g}" for name, value in report.counters.items())
         yield f"hardware counters of a run: {counted}"
+
+
+def _bound(report: ProfileReport, bound_us: float, share: float) -> str:
+    """How near a run is to what the machine allows; the largest gaps where that is not near."""
+    digits = _digits(report)
+    sentence = (
+        f"bound {bound_us:.{digits}f} us: kernels one by one, the least arithmetic of an algorithm "
+        f"at peak, or all operands through memory; it is {share:.0%} of a run"
+    )
+    if share >= _NEAR:
+        return sentence
+    gaps = sorted(report.ops, key=lambda op: -op.gap_us)[:_GAPS]
+    named = ", ".join(f"{op.label} ({op.operator}) {op.gap_us:.{digits}f} us" for op in gaps)
+    return f"{sentence}; the largest gaps: {named}"
 
 
 def _operators(report: ProfileReport, ops: Sequence[OperatorTime], width: int) -> "Table":

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tilesmith.capabilities.profile.profiling import _arithmetic
-from tilesmith.capabilities.profile.report import OperatorTime, parted
+from tilesmith.capabilities.profile.profiling import _arithmetic, _least_arithmetic
+from tilesmith.capabilities.profile.report import OperatorTime, ProfileReport, parted
+from tilesmith.capabilities.profile.tables import text
 from tilesmith.codegen.programs.structures import space_of
 from tilesmith.compiler.backends.timed import cost_of_notes
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workloads.scheduler import scheduler_of
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -33,6 +35,35 @@ def test_what_looking_costs_is_taken_off_by_calls_and_never_more_than_a_note_tak
     assert cost_of_notes([1, 1], [5.0, 5.0], 3.0) == [0.015, 0.015]
     assert cost_of_notes([1, 1], [5.0, 5.0], -3.0) == [0.0, 0.0]
     assert cost_of_notes([], [], 1.0) == []
+
+
+def test_the_bound_is_of_kernels_and_names_the_largest_gaps() -> None:
+    ops = (
+        OperatorTime("a", "conv2d", 50.0, bound_us=20.0),
+        OperatorTime("b", "matmul", 10.0, bound_us=30.0),  # its operands were in a cache
+        OperatorTime("c", "layout_transform", 8.0, kind="conversion", bound_us=3.0),
+        OperatorTime("d", "Unique", 12.0, kind="host"),
+        OperatorTime("e", "exp", 5.0, bound_us=4.0),
+    )
+    report = ProfileReport("m", "cpu", 1, "fp32", "hardware", 90.0, ops, plain_us=90.0)
+    assert report.bound_us == pytest.approx(20 + 10 + 4)
+    assert report.share_of_bound == pytest.approx(34 / 90)
+    gaps = "a (conv2d) 30.00 us, d (Unique) 12.00 us, c (layout_transform) 8.00 us"
+    assert gaps in " ".join(text(report).split())
+    near = replace(report, total_us=40.0)
+    assert "it is 85% of a run" in " ".join(text(near).split())
+    assert "largest gaps" not in text(near)
+    unknown = replace(report, ops=(*ops, OperatorTime("f", "conv2d", 1.0)))
+    assert unknown.bound_us is None and "bound 3" not in text(unknown)
+
+
+def test_the_least_arithmetic_is_winograds_where_it_may_be_used() -> None:
+    target = load_target("skylake_avx512")
+    square = Workload.parse("conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 const=b")
+    direct = _arithmetic(square, target, scheduler_of(square, target).default(square, target))
+    assert direct == 1.0 and 0.25 <= _least_arithmetic(square, target) < 0.3
+    strided = Workload.parse("conv2d c=64 h=56 w=56 oc=64 kh=3 kw=3 pad=1 stride=2 const=b")
+    assert _least_arithmetic(strided, target) == 1.0
 
 
 def test_what_is_faster_than_memory_allows_may_gain_by_arithmetic() -> None:
