@@ -20,7 +20,7 @@ BLOCK = 512
 FETCHES = 3
 """How often a row of a block passes memory: it is read, and its sum is read and written."""
 
-_ROW_FLOOR, _ROW_OVERHEAD = "dma.row_floor_bytes", "dma.row_overhead_bytes"
+_ROW_OVERHEAD, _FLOOR = "dma.row_overhead_bytes", "dma.transfer_floor_ns"
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,11 @@ def row_efficiency(target: Target, row_bytes: float) -> float:
 
     A dense model's weights are laid out anew when they are loaded, as its program reads them.
     Experts' are picked from one tensor of all experts at run time, by rows of what a core holds of
-    a matrix; short rows take as long as longer ones. 1 on machines that do not say.
+    a matrix, a transfer of all partitions at a time: none is known early enough to hide another's
+    floor, so short rows take as long as longer ones. 1 on machines that do not say.
     """
-    if _ROW_FLOOR not in target or _ROW_OVERHEAD not in target:
+    if _FLOOR not in target or _ROW_OVERHEAD not in target:
         return 1.0
-    floor, overhead = target.number(_ROW_FLOOR), target.number(_ROW_OVERHEAD)
-    return min(1.0, row_bytes / max(floor, row_bytes + overhead))
+    rate = target.number("dma.gbps_practical") * target.integer("dma.engines")
+    floor = target.number(_FLOOR) * rate / target.integer("sbuf.partitions")
+    return min(1.0, row_bytes / max(floor, row_bytes + target.number(_ROW_OVERHEAD)))

@@ -35,6 +35,9 @@ COPIES = (1, 2, 3, 4, 6, 8)
 FOLDS = (2, 4, 8, 16)
 """Queries, or keys, that come to a partition in one piece."""
 
+LONG_RUN = 2048
+"""Bytes of a run that needs no others beside it: the least the DMA bandwidth guide asks for."""
+
 GROUPS = (1, 2, 3, 4, 6, 8)
 """Heads whose scores are reduced at once."""
 
@@ -103,13 +106,13 @@ class AttentionSpace(AttentionBlocks):
 
     def folds(self, pair: int) -> tuple[int, ...]:
         """How many queries and keys may come to a partition in one piece: 1, and what makes runs no
-        longer than they cost anyway; heads turned together have no runs of several."""
-        floor, tiles = self.target.integer("dma.row_floor_bytes"), self.cols * TURNED
+        longer than `LONG_RUN`; heads turned together have no runs of several."""
+        tiles = self.cols * TURNED
         whole = all(x <= tiles or x % tiles == 0 for x in (self.m, self.n))
         if pair != 1 or not whole:
             return (1,)
         shared = gcd(self.m, self.n)
-        fits = (f for f in FOLDS if shared % f == 0 and f * self.k * self.size <= floor)
+        fits = (f for f in FOLDS if shared % f == 0 and f * self.k * self.size <= LONG_RUN)
         return (1, *(f for f in fits if all(self._even(x, f) for x in (self.m, self.n))))
 
     def _even(self, extent: int, fold: int) -> bool:
@@ -117,14 +120,14 @@ class AttentionSpace(AttentionBlocks):
         group = min(extent, self.cols * TURNED) // fold
         return extent // fold <= self.rows or group % self.rows == 0
 
-    def _busy(self, fold: int) -> int:
-        """ns, roughly, that DMA or the tensor engine is busy, and a tenth of the other: short rows
-        take as much as long ones, and short tiles as much to turn."""
+    def _busy(self, fold: int, pair: int) -> int:
+        """ns, roughly, that DMA or the tensor engine is busy, and a tenth of the other: rows cost
+        more than their bytes, and short tiles take as much to turn as long ones."""
         number = self.target.number
-        floor, over = number("dma.row_floor_bytes"), number("dma.row_overhead_bytes")
+        over = number("dma.row_overhead_bytes")
 
         def moved(rows: float, width: int) -> float:
-            return rows * max(floor, width * self.size + over)
+            return rows * (width * self.size + over)
 
         rows = self.m + self.n
         bytes_ = moved(rows / fold, fold * self.k) + moved(rows, self.width)
@@ -138,7 +141,7 @@ class AttentionSpace(AttentionBlocks):
         cycles = 3 * passes(-(-self.m // self.cols), self.n)
         for extent in (self.m, self.n):
             tile = min(self.cols, extent / fold)
-            cycles += passes(extent / tile, tile)
+            cycles += passes(extent / tile, tile) / pair
         heads = self.batch * self.heads
         dma = heads * bytes_ / (number("dma.gbps_practical") * number("dma.engines"))
         tensor = heads * cycles / number("tensor.ghz")
@@ -234,7 +237,7 @@ class AttentionSpace(AttentionBlocks):
         least, block = np.minimum(places, turning), self.block(first)
         if block:
             away, copies = away + 1, np.minimum(copies, number("ahead"))
-        busy = 0 if block else self._busy(first.integer("fold"))
+        busy = 0 if block else self._busy(first.integer("fold"), first.integer("pair"))
         ranks = np.stack(
             [
                 -np.minimum(np.minimum(least, copies), 2), np.full(len(rows), away),

@@ -81,8 +81,8 @@ class ShortRowsSpace:
         """ns, roughly, of `n` rows to a partition."""
         number = self.target.number
         bandwidth = number("dma.gbps_practical") * number("dma.engines")
-        row = n * self.length * self.size + number("dma.row_overhead_bytes")
-        moved = max(number("dma.row_floor_bytes"), row) + number("dma.row_floor_bytes")
+        overhead = number("dma.row_overhead_bytes")
+        moved = n * self.length * self.size + 2 * overhead
         groups = self.rows // n
         blocks = -(-groups // self.partitions)
         passed = max(number("vector.min_ii"), n * self.length) / number("vector.ghz")

@@ -202,10 +202,12 @@ class PermutationSpace:
         number = self.target.number
         run = min(_extent(s), _extent(t)) * self.size
         rows = 2 * others * _extent(s) * _extent(t) * self.size / run
-        row = max(number("dma.row_floor_bytes"), run + number("dma.row_overhead_bytes"))
+        row = run + number("dma.row_overhead_bytes")
         turning = max(turning, rows * row / number("dma.gbps_practical") / number("dma.engines"))
         pieces = self.movement.pieces(config.text("rows"))
-        return self.movement.cost(pieces, config) < turning + 2 * number("dma.start_ns")
+        return self.movement.cost(pieces, config) < turning + 2 * (
+            number("dma.start_ns") + number("dma.transfer_floor_ns")
+        )
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, structure: Config) -> Schedule:

@@ -253,7 +253,7 @@ def followed_pays(work: Workload, target: Target, rows: int, length: int) -> boo
     run = length * size_of(work.dtype) + number("dma.row_overhead_bytes")
     bandwidth = number("dma.gbps_practical") * number("dma.engines")
     read = rows * length * size_of(work.dtype)
-    turned = (read + rows * max(number("dma.row_floor_bytes"), run)) / bandwidth + 4 * KERNEL_NS
+    turned = (read + rows * run) / bandwidth + 4 * KERNEL_NS
     space = FollowedSpace(compute_of(work), work.dtype, target)
     return space.cost(config.integer("width")) < turned
 

@@ -7,6 +7,9 @@ NeuronCore.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import TargetError
@@ -25,8 +28,9 @@ between tensors in HBM, beside what engines do (A1: CC-cores)."""
 
 QUEUES = COLLECTIVE_QUEUE + 1
 
-ROW_MINIMUM_BYTES = 512
-"""A contiguous run is not split over DMA engines into pieces smaller than this."""
+ROW_MINIMUM_BYTES = 2048
+"""A contiguous run is not split over DMA engines into pieces smaller than this, the least that the
+DMA bandwidth guide recommends."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,9 @@ class Core:
     psum_banks: int
     dma_engines: int
     dma_bytes_per_ns: float
-    dma_row_floor: float
     dma_row_overhead: float
     dma_start_ns: float
+    dma_transfer_floor_ns: float
     hbm_bytes_per_ns: float
     hbm_bytes: int
     exclusive_sbuf: bool
@@ -104,14 +108,18 @@ class Core:
             psum_banks=integer("psum.banks"),
             dma_engines=integer("dma.engines"),
             dma_bytes_per_ns=number("dma.gbps_practical"),
-            dma_row_floor=number("dma.row_floor_bytes"),
             dma_row_overhead=number("dma.row_overhead_bytes"),
             dma_start_ns=number("dma.start_ns"),
+            dma_transfer_floor_ns=number("dma.transfer_floor_ns"),
             hbm_bytes_per_ns=number("hbm.gbps_core"),
             hbm_bytes=integer("hbm.gib_chip") * 2**30 // integer("cores_per_chip"),
             exclusive_sbuf=bool(target.fact("exclusive.vector_gpsimd_sbuf").value),
             exclusive_psum=bool(target.fact("exclusive.vector_scalar_psum").value),
         )
+
+    def transferred_ns(self, work: Any) -> Any:
+        """ns from a semaphore to the last byte of a transfer that is `work` ns long, alone."""
+        return np.maximum(work, self.dma_transfer_floor_ns) + self.dma_start_ns
 
     @cached_property
     def bank_bytes(self) -> int:

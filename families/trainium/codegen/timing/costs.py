@@ -11,10 +11,12 @@ guides.
   it would move; it shows only where it takes longer than what it hides behind.
 - vector, scalar, gpsimd: `engine_costs`.
 - collectives: what their mesh says (the immediates), of which they take all DMA engines a part.
-- DMA: `max(floor, bytes + overhead) / bandwidth` for each contiguous run, runs spread evenly over
-  the engines (long ones cut), plus a start time that overlaps with earlier transfers. A run ends
-  with its partition: partitions are apart in the address map, so each is a DMA buffer of its own
-  (A1, "Data movement between HBM and SBUF"), and throughput goes by bytes a partition (DMA).
+- DMA: `(bytes + overhead) / bandwidth` for each contiguous run, runs spread evenly over the engines
+  (long ones cut): the engines' work. A run ends with its partition: partitions are apart in the
+  address map, so each is a DMA buffer, and a descriptor, of its own (A1, "Data movement between HBM
+  and SBUF"). A transfer takes a start time, and its data no less than a floor; both overlap with
+  other transfers, as an engine serves 16 queues side by side (DMA). AWS's plot of throughput
+  against bytes a partition is of one transfer at a time: its rows below 2 KiB show that floor.
 """
 
 from dataclasses import dataclass
@@ -55,6 +57,7 @@ class InstructionCosts:
         stationary: load time of a new stationary tile (0 where it is the one already there).
         dma_engines: DMA engines a transfer uses (0 for others).
         dma_work: time each of these is busy.
+        dma_floor: the least time from the start of a transfer's data to its end.
         hbm: time HBM itself is busy.
         bytes: bytes moved between HBM and the chip.
         flops: floating-point operations of the tensor engine's matmuls.
@@ -65,6 +68,7 @@ class InstructionCosts:
     stationary: Floats
     dma_engines: Ints
     dma_work: Floats
+    dma_floor: Floats
     hbm: Floats
     bytes: Ints
     flops: Floats
@@ -97,6 +101,7 @@ def costs(stream: InstructionStream, core: Core | None = None) -> InstructionCos
         stationary=stationary,
         dma_engines=engines,
         dma_work=work,
+        dma_floor=np.where(is_dma, core.dma_transfer_floor_ns, 0.0),
         hbm=np.where(is_dma, moved / core.hbm_bytes_per_ns, np.zeros(n)),
         bytes=moved,
         flops=flops,
@@ -199,14 +204,14 @@ def transfer_time(runs: Ints, length: Ints, core: Core) -> tuple[Ints, Floats]:
     """DMA engines that transfers of `runs` runs of `length` bytes use, and the time each takes
     (ns).
 
-    A run is cut into pieces for several engines, none shorter than what a row costs anyway: shorter
-    ones end no sooner and keep engines from other transfers.
+    A run is cut into pieces for several engines, but not into short ones: they would end no sooner
+    than the transfer's floor and keep engines from other transfers.
     """
     pieces = np.clip(core.dma_engines // np.maximum(runs, 1), 1, None)
-    payload = max(core.dma_row_floor - core.dma_row_overhead, ROW_MINIMUM_BYTES)
-    pieces = np.minimum(pieces, np.maximum(np.ceil(length / payload), 1)).astype(np.int64)
+    most = np.maximum(np.ceil(length / ROW_MINIMUM_BYTES), 1)
+    pieces = np.minimum(pieces, most).astype(np.int64)
     rows = runs * pieces
     size = length / pieces
     engines = np.minimum(rows, core.dma_engines)
-    row_time = np.maximum(core.dma_row_floor, size + core.dma_row_overhead) / core.dma_bytes_per_ns
+    row_time = (size + core.dma_row_overhead) / core.dma_bytes_per_ns
     return engines, rows / engines * row_time

@@ -102,8 +102,8 @@ def _on_dma(
 ) -> int:
     """Grant row `i` the next DMA engines from `time` on; whose turn it is then."""
     grants.free[issue.queue[i]] = time
-    last = time + costs.latency[i]
-    ready = last
+    ready = time + costs.latency[i]
+    last = ready + costs.dma_floor[i]
     if issue.queue[i] == COLLECTIVE_QUEUE:
         ready = time
     for k in range(costs.dma_engines[i]):

@@ -188,7 +188,7 @@ class StackedSpace(ConvSpace):
         passes = self.target.integer("tensor.fp32_factor") if self.size == 4 else 1
         columns = form.blocks * form.height * form.across * g.out_width * g.batch
         rows = form.partitions * form.tall * g.batch
-        run = max(number("dma.row_floor_bytes"), g.width * self.size)
+        run = g.width * self.size + number("dma.row_overhead_bytes")
         moved = rows * run / (number("dma.gbps_practical") * number("dma.engines"))
         return max(columns * passes / number("tensor.ghz"), moved)
 

@@ -250,7 +250,7 @@ class MovementSpace:
         way, at, copies = config.text("algorithm"), config.integer("at"), config.integer("copies")
         number = self.target.number
         engines, bandwidth = number("dma.engines"), number("dma.gbps_practical")
-        floor, overhead = number("dma.row_floor_bytes"), number("dma.row_overhead_bytes")
+        overhead = number("dma.row_overhead_bytes")
         total = 0.0
         for piece in pieces:
             blocked = self._blocked(piece, way, at)
@@ -266,7 +266,7 @@ class MovementSpace:
             dma = 0.0
             for run in (self._stored_run(piece, inside), self._loaded_run(piece, inside, way)):
                 row = min(run, per_tile) * self.size
-                dma += elements * self.size / row * max(floor, row + overhead)
+                dma += elements * self.size / row * (row + overhead)
             dma /= engines * bandwidth
             move = 0.0
             if way != "direct":
@@ -274,7 +274,7 @@ class MovementSpace:
                 each = per_tile / inside[piece.lead.name] / count
                 cycles = each + 150.0 if way == "gpsimd" else max(64.0, each)
                 move = tiles * count * cycles / number(f"{way}.ghz")
-            start = 2 * number("dma.start_ns")
+            start = 2 * (number("dma.start_ns") + number("dma.transfer_floor_ns"))
             if copies > 1:
                 total += max(dma, move) + move / tiles + start
             else:

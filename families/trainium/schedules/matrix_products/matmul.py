@@ -383,8 +383,7 @@ class MatmulSpace:
 
     def _row_cost(self, elements: Counts) -> Times:
         """Bytes that each element of a DMA row of so many counts as."""
-        floor, overhead = (self.target.number(f"dma.row_{n}_bytes") for n in ("floor", "overhead"))
-        return np.asarray(np.maximum(floor, elements * self.size + overhead) / elements)
+        return np.asarray(self.size + self.target.number("dma.row_overhead_bytes") / elements)
 
     # -- schedule -----------------------------------------------------------------------------
     def schedule(self, structure: Config) -> Schedule:

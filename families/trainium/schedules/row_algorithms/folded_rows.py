@@ -92,7 +92,7 @@ class FoldedRowsSpace:
     def _cost(self, n: int) -> float:
         """ns, roughly: whatever is busiest, all blocks one after another, and of one block what
         waits for that or follows it; of blocks under way each waits for the one whose place it
-        takes."""
+        takes, with what a transfer takes to begin and end."""
         number = self.target.number
         bandwidth = number("dma.gbps_practical") * number("dma.engines")
         partitions = self.target.integer("sbuf.partitions")
@@ -106,7 +106,8 @@ class FoldedRowsSpace:
         copies = self._usual(n).integer("copies")
         total = moved + vector + scalar
         busiest = max(moved, vector, scalar)
-        return max(busiest + (total - busiest) / blocks, total / copies)
+        ends = 2 * blocks * (number("dma.start_ns") + number("dma.transfer_floor_ns"))
+        return max(busiest + (total - busiest) / blocks, (total + ends) / copies)
 
     @cached_property
     def _row(self) -> tuple[float, float]:
@@ -179,8 +180,7 @@ def _instructions(value: Scalar) -> tuple[int, int]:
 
 def _run(target: Target, nbytes: int) -> float:
     """What a run of bytes costs, in bytes."""
-    number = target.number
-    return max(number("dma.row_floor_bytes"), nbytes + number("dma.row_overhead_bytes"))
+    return nbytes + target.number("dma.row_overhead_bytes")
 
 
 def chosen(subspace: Subspace, knob: str, value: int) -> Subspace:

@@ -108,9 +108,7 @@ class FollowedSpace:
         """ns, roughly: of one block of partitions all is done in turn."""
         number = self.target.number
         rows = self.behind // width
-        run = max(
-            number("dma.row_floor_bytes"), width * self.size + number("dma.row_overhead_bytes")
-        )
+        run = width * self.size + number("dma.row_overhead_bytes")
         bandwidth = number("dma.gbps_practical") * number("dma.engines")
         moved = self.before * rows * (self.along + 1) * run / bandwidth
         blocks = self.before * -(-rows // self.partitions)

@@ -21,6 +21,7 @@ from tilesmith.families.trainium.schedules.building_blocks.flags import arithmet
 from tilesmith.families.trainium.schedules.building_blocks.machine import memories
 from tilesmith.families.trainium.schedules.row_algorithms.long_rows import ALGORITHM as PIECES
 from tilesmith.families.trainium.schedules.row_algorithms.long_rows import LongRows
+from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.expression import const, minimum, var
 from tilesmith.search_space.expressions.scalar import Call, Load, Scalar, loads, rewrite
 from tilesmith.search_space.hardware.target import Target
@@ -63,7 +64,7 @@ class RowsSpace:
             compute = folded(compute, target)
         stages = tuple(replace(s, value=arithmetic(s.value)) for s in compute.stages)
         self.compute = with_store(_staged(replace(compute, stages=stages)), dtype)
-        self.target = target
+        self.target, self.size = target, size_of(dtype)
         last = self.compute.output
         names = {s.name for s in self.compute.stages}
         self.spread = sum(f"{t.name}.rows" not in names for t in self.compute.inputs)
@@ -158,12 +159,14 @@ class RowsSpace:
             return False
         number, rows = self.target.number, self.rows_axis.extent.constant or 1
         tensors = 1 + sum(len(t.shape) > 1 for t in self.compute.inputs)
-        runs = rows * tensors * self.length // self.cut
+        runs = tensors * self.length // self.cut
         bandwidth = number("dma.gbps_practical") * number("dma.engines")
         passes = sum(calls(stage.value) for stage in self.compute.stages)
         blocks = -(-rows // self.partitions)
         engine = blocks * passes * self.length / number("vector.ghz")
-        return engine < runs * number("dma.row_floor_bytes") / bandwidth
+        run = self.cut * self.size + number("dma.row_overhead_bytes")
+        moved = max(rows * run / bandwidth, blocks * number("dma.transfer_floor_ns"))
+        return engine < runs * moved
 
     def schedule(self, structure: Config) -> Schedule:
         """The schedule of a structural configuration; `columns` stays a symbol."""

@@ -128,7 +128,7 @@ class TransferCost:
         busy = engines * time / core.dma_engines
         pieces = np.maximum(1.0, whole * size / DMA_BYTES)
         total.occupied[DMA] += np.maximum(busy, whole * size / core.hbm_bytes_per_ns)
-        total.span += np.where(whole > 0, time + core.dma_start_ns, 0)
+        total.span += np.where(whole > 0, core.transferred_ns(time), 0)
         self.transferred(total, whole * size, pieces, runs)
         if not load:
             total.data[STORED] += whole * size
@@ -145,7 +145,7 @@ class TransferCost:
         """What a gather does first: indices are loaded and brought into their range (`gathers`)."""
         for _ in range(5):
             self.engine(total, VECTOR, 1.0, self.core.minimums[VECTOR])
-        total.span += self.core.dma_start_ns
+        total.span += self.core.transferred_ns(0.0)
 
     def laid_out(self, hbm: Load, whole: Any, size: int, rows: AbstractSet[str]) -> Any:
         """Elements of a contiguous run of a constant, which lies in the order of its loads.
@@ -213,7 +213,7 @@ class TransferCost:
             engines, time = _vector_transfer(elements / run, run * size, core)
             share = loaded / prod(self.turns.values())
             total.occupied[DMA] += engines * time / core.dma_engines * share
-            total.span += (time + core.dma_start_ns) * share
+            total.span += core.transferred_ns(time) * share
             self.transferred(total, elements * size * share, share, elements / run * share)
         return total
 

@@ -10,7 +10,8 @@ max-plus system: a faster engine or more bandwidth can never make a program late
 - results appear in a queue's order; another engine sees a semaphore `semaphore_ns` later;
 - the tensor engine loads a new stationary tile behind the pass before;
 - a DMA transfer begins `dma.start_ns` after its semaphore and is spread over the DMA engines,
-  which, as HBM itself, serve transfers in grant order.
+  which, as HBM itself, serve transfers in grant order; its data take no less than a floor, during
+  which engines serve others.
 """
 
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def _transfer(
 ) -> float:
     """Serve a transfer's data from `time` on, engines in turn; when the last of it is there."""
     machine.latest[1] = max(machine.latest[1], time) + costs.hbm[i]
-    finish = machine.latest[1]
+    finish = max(machine.latest[1], time + costs.dma_floor[i])
     for _ in range(costs.dma_engines[i]):
         t = machine.turn[0]
         done = max(time, machine.dma_free[t]) + costs.dma_work[i]

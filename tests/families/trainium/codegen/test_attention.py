@@ -32,13 +32,13 @@ def test_scores_never_leave_the_chip():
     assert result.details["bytes_moved"] == compulsory_bytes(HEADS)
 
 
-def test_the_default_is_within_one_and_a_half_times_the_roofline():
-    """Where its inputs come in long rows, or are in SBUF as in a model: of 128 bytes for each
-    partition, which is what 64 features are, DMA is all there is."""
-    settings = {"dma.row_floor_bytes": "0", "dma.row_overhead_bytes": "0"}
+def test_the_default_is_within_one_and_three_quarters_times_the_roofline():
+    """Where its inputs come in long rows, or are in SBUF as in a model; the roofline has no floor
+    of the first and the last transfer, a third of the rest."""
+    settings = {"dma.row_overhead_bytes": "0"}
     long_rows = TARGET.with_settings(settings)
     result = simulate(HEADS, long_rows, None, "timeline")
-    assert result.latency_us <= 1.5 * result.details["roofline_us"]
+    assert result.latency_us <= 1.75 * result.details["roofline_us"]
 
 
 @pytest.mark.parametrize("turn", ["scores", "powers"])

@@ -38,6 +38,7 @@ FASTER = {
     "gpsimd.ghz": "2.8",
     "dma.gbps_practical": "25",
     "dma.start_ns": "600",
+    "dma.transfer_floor_ns": "200",
     "hbm.gbps_core": "820",
     "semaphore.ns": "20",
 }

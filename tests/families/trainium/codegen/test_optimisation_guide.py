@@ -25,5 +25,5 @@ def test_each_step_moves_less_and_hoisting_frees_the_tensor_engine(trn2):
     moved = [p.costs.total_bytes for p in played.values()]
     assert moved == sorted(moved, reverse=True)
     share = {name: guide.activity(p) for name, p in played.items()}
-    assert share["tiled"]["tensor"] < 0.7 < 0.85 < share["hoisted"]["tensor"]
+    assert share["tiled"]["dma"] > 0.95 and share["hoisted"]["tensor"] > 0.85
     assert share["blocked"]["dma"] < 0.3 < 0.85 < share["hoisted"]["dma"]

@@ -150,17 +150,20 @@ def test_sums_that_begin_with_the_residual_leave_psum_once():
     found = {e: type(usual).of({**usual, "residual": e}) for e in ("tensor", "vector")}
     assert usual == found["tensor"]
     latency = {e: simulate(workload, TARGET, c, "timeline").latency_us for e, c in found.items()}
-    assert latency["tensor"] < 0.75 * latency["vector"]
+    assert latency["tensor"] < 0.9 * latency["vector"]
     wide = default_of(Workload.parse(text), TARGET)
     assert wide["residual"] == "vector", "four passes of fp32 take longer"
 
 
 def test_a_first_layer_is_packed_where_matmuls_take_longest():
     """Two kernel columns on partitions halve the matmuls and double the loads: fp32 has four passes
-    for each matmul, bf16 one."""
-    for dtype, algorithm in (("float32", "packed"), ("bfloat16", "stacked")):
+    for each matmul; in bf16 it is what loads cost that decides."""
+    dear = TARGET.with_settings({"dma.row_overhead_bytes": "2000"})
+    for dtype, target, algorithm in (
+        ("float32", TARGET, "packed"), ("bfloat16", TARGET, "packed"), ("bfloat16", dear, "stacked")
+    ):  # fmt: skip
         text = f"conv2d c=3 h=224 w=224 oc=64 kh=7 kw=7 stride=2 pad=3 const=weight dtype={dtype}"
-        assert default_of(Workload.parse(text), TARGET)["algorithm"] == algorithm
+        assert default_of(Workload.parse(text), target)["algorithm"] == algorithm
 
 
 BATCHES = (
@@ -183,7 +186,8 @@ def test_a_group_of_small_products_hides_latencies():
     alone = default_of(workload, TARGET)
     assert alone["group"] == 4
     alone = type(alone).of({**alone, "group": 1})
-    target = TARGET.with_settings({"dma.row_floor_bytes": "0"})  # rows of 128 bytes hide all else
+    # The overhead of rows of 128 bytes hides all else.
+    target = TARGET.with_settings({"dma.row_overhead_bytes": "0"})
     together = simulate(workload, target, None, "timeline").latency_us
     assert together < 0.75 * simulate(workload, target, alone, "timeline").latency_us
 
