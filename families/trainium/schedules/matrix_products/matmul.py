@@ -317,6 +317,9 @@ class MatmulSpace:
         if split:
             whole = SPLIT_PENALTY * whole + self._added() * blocks_m * blocks_n * parts
         chains = self.batch // int(fixed["group"]) if self.batch > 1 else 0
+        if bias == "vector":  # its row goes to every partition, and results wait for one more sum
+            spread = self._row_cost(np.array(self.n)) * self.n * min(self.m, self.cols)
+            whole = whole + spread / self._bandwidth + self._added()
         return np.asarray(whole + self._added() * chains)
 
     def _added(self) -> float:
