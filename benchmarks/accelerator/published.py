@@ -6,9 +6,9 @@ included.
 The published numbers are profiles of seven kernels on real hardware (zhang677/AccelOpt,
 profile_results.csv) and latencies of seven others (ucb-bar/autocomp, examples/trn-tutorial).
 `silu` and `transpose_matmul` calibrate the constants that the target file marks calibratable, three
-of the products in bf16 (`gemm 4x2`) what a row costs; the others only judge. `--calibrate` fits those constants anew and prints
-them (to be written into the target file, with what is not fitted left alone). `--activity` compares
-ways to count an engine as active with the profiles.
+of the products in bf16 (`gemm 4x2`) what a row costs; the others only judge. `--calibrate` fits
+those constants anew and prints them (to be written into the target file, with what is not fitted
+left alone). `--activity` compares ways to count an engine as active with the profiles.
 """
 
 from __future__ import annotations

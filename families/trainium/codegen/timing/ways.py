@@ -53,8 +53,8 @@ def ways_of(stream: InstructionStream, choices: Choices) -> IssueWays:
     cost = costs(stream)
     dma = rows["queue"] >= FIRST_DMA_QUEUE
     busy[:, 0] = np.where(dma, cost.dma_work * cost.dma_engines / core.dma_engines, cost.issue)
-    moved = np.maximum(cost.dma_work, cost.dma_floor)
-    last = np.where(rows["op"] == Opcode.COLLECTIVE, 0.0, np.where(dma, moved, cost.issue))
+    data = np.maximum(cost.dma_work, cost.dma_floor)
+    last = np.where(rows["op"] == Opcode.COLLECTIVE, 0.0, np.where(dma, data, cost.issue))
     shown[:, 0] = cost.latency + last
     used = np.ones(n, dtype=np.int64)
     for engine in np.unique(choices.engine):
