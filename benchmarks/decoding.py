@@ -215,6 +215,7 @@ def cases(asked: argparse.Namespace) -> list[Figure]:
 
 
 def main() -> None:
+    os.environ.setdefault("TILESMITH_PACKS", "none")  # a pack may know these models
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--bits", type=int, nargs="*", default=[4, 8])
     parser.add_argument("--cache", type=int, nargs="*", default=[128, 1024, 4096])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -63,6 +64,7 @@ def measure(case: Case, folder: Path, seconds: float, peers: tuple[str, ...]) ->
 
 
 def main() -> int:
+    os.environ.setdefault("TILESMITH_PACKS", "none")  # a pack may know these models
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", default=None, help="parts of names to measure")
     parser.add_argument("--seconds-each", type=float, default=60.0, help="tuning time per operator")

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -215,6 +216,7 @@ def agreement(own: Any, before: Any, path: Path, model: onnx.ModelProto) -> str:
 
 
 def main() -> None:
+    os.environ.setdefault("TILESMITH_PACKS", "none")  # a pack may know these models
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

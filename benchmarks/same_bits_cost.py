@@ -10,6 +10,7 @@ bits=same over that without; the last line is the geometric mean.
 
 import argparse
 import math
+import os
 import tempfile
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def ratio(name: str, folder: Path, tune: float, seconds: float) -> tuple[float, 
 
 
 def main() -> None:
+    os.environ.setdefault("TILESMITH_PACKS", "none")  # a pack may know these models
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=list(MODELS))
     parser.add_argument("--tune", type=float, default=0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def measure(path: Path, database: Path, minutes: float) -> dict[str, float | str
 
 
 def main() -> None:
+    os.environ.setdefault("TILESMITH_PACKS", "none")  # a pack may know these models
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="resnet50", choices=list(MODELS))
     parser.add_argument("--minutes-each", type=float, default=2.5, help="tuning per thread count")

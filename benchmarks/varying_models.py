@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -146,6 +147,7 @@ def _range(text: str) -> tuple[str, tuple[int, int]]:
 
 
 def main() -> None:
+    os.environ.setdefault("TILESMITH_PACKS", "none")  # a pack may know these models
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), metavar="NETWORK")
     parser.add_argument("--model", type=Path)

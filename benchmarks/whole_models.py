@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import tempfile
 import time
@@ -162,6 +163,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
+    os.environ.setdefault("TILESMITH_PACKS", "none")  # a pack may know these models
     arguments = parse()
     exported = sorted(path.stem for path in arguments.models.glob("*.onnx"))
     names = arguments.only or list(dict.fromkeys([*MODELS, *exported]))
