@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,20 @@ from numpy.typing import NDArray
 from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.dataflow import Operation
 
-Table = NDArray[np.void]
+if TYPE_CHECKING:
+
+    class Table(np.ndarray[Any, np.dtype[np.void]]):
+        """An array of `BURST`, whose columns are integers. numpy types a column as an array of
+        anything, for which mypy tries each overload of each operator."""
+
+        @overload  # type: ignore[override, no-overload-impl]
+        def __getitem__(self, column: str) -> NDArray[np.int64]: ...
+        @overload
+        def __getitem__(self, row: int | np.integer[Any]) -> np.void: ...
+        @overload
+        def __getitem__(self, rows: NDArray[Any] | slice | list[int]) -> "Table": ...
+else:
+    Table = np.ndarray
 
 
 class BurstOp(IntEnum):

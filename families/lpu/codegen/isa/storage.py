@@ -48,7 +48,7 @@ def from_bytes(content: bytes, chip: Chip) -> bursts.BurstSchedule:
     try:
         line, _, binary = content.partition(b"\n")
         head = json.loads(line)
-        table = np.frombuffer(binary, bursts.BURST)
+        table = np.frombuffer(binary, bursts.BURST).view(bursts.Table)
         if len(table) != head["rows"]:
             raise ValueError(f"{len(table)} bursts where {head['rows']} are declared")
         schedule = bursts.BurstSchedule(

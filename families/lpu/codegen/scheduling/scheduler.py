@@ -14,7 +14,7 @@ import numpy as np
 
 from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.chip import Chip
-from tilesmith.families.lpu.codegen.isa.bursts import BURST, BurstSchedule, TensorPlace
+from tilesmith.families.lpu.codegen.isa.bursts import BURST, BurstSchedule, Table, TensorPlace
 from tilesmith.families.lpu.codegen.scheduling.copies import ClashError, with_copy
 from tilesmith.families.lpu.codegen.scheduling.emission import BurstEmitter, region
 from tilesmith.families.lpu.codegen.scheduling.readiness import earliest
@@ -385,7 +385,7 @@ class _Scheduler:
     def finished(self) -> BurstSchedule:
         """The program as placed."""
         flow, board = self.flow, self.board
-        table = np.array(self.emitter.rows, BURST)
+        table = np.array(self.emitter.rows, BURST).view(Table)
         number = {name: n for n, name in enumerate(flow.tensors)}
         named = np.array([*map(number.__getitem__, self.emitter.tensors), -1])
         table["tensor"] = named[table["tensor"]]
