@@ -11,13 +11,16 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Generator
+from functools import wraps
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from sqlalchemy import Connection, inspect
 
 import tests.families.loom  # noqa: F401 (registers itself; conformance tests find it)
+from tilesmith.records.schema import versioning
 
 os.environ.pop("TILESMITH_DATABASE", None)
 os.environ["TILESMITH_CALIBRATION"] = "off"  # simulated latencies must not depend on the machine
@@ -45,6 +48,29 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 # Hypothesis parses every module of ours for constants to draw, for seconds in each worker; what is
 # drawn would change with any constant anywhere, and with the modules other tests have imported.
 vars(providers)["is_local_module_file"] = lambda path: False
+
+
+def _once(upgrade: Callable[..., None]) -> Callable[..., None]:
+    """Hundreds of tests open a new file: migrations run for a process's first, and each further
+    gets the tables and rows that they came to. `test_schema.py` runs them every time."""
+    came_to: list[str] = []
+
+    @wraps(upgrade)
+    def upgraded(connection: Connection, revision: str = "head") -> None:
+        sqlite = connection.dialect.name == "sqlite" and revision == "head"
+        empty = sqlite and not inspect(connection).get_table_names()
+        if not (empty and came_to):
+            upgrade(connection, revision)
+        if empty and not came_to:
+            came_to.extend(connection.connection.driver_connection.iterdump())
+        elif empty:
+            for statement in came_to[1:-1]:  # the transaction is begun, and the caller's to end
+                connection.exec_driver_sql(statement)
+
+    return upgraded
+
+
+versioning.upgrade = _once(versioning.upgrade)
 
 
 EXTRA_FIXTURES = frozenset({"browser", "cluster", "postgres", "server"})

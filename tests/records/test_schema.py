@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
 
@@ -17,12 +18,30 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from tilesmith.records import Database, Toolchain
+from tilesmith.records.schema import versioning
 from tilesmith.records.schema.models import metadata
 from tilesmith.records.schema.versioning import REVISIONS, VERSION_TABLE
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import DatabaseError
 
 FIRST = Path(__file__).with_name("first_schema.sqlite3")
+
+
+@pytest.fixture(autouse=True)
+def migrations_run(monkeypatch):
+    """Every database is made by migrations: see `_once` in `tests/conftest.py`."""
+    monkeypatch.setattr(versioning, "upgrade", vars(versioning.upgrade)["__wrapped__"])
+
+
+def test_a_further_empty_file_gets_what_migrations_came_to(tmp_path, monkeypatch):
+    def contents(name):
+        Database.open(tmp_path / name).close()
+        with closing(sqlite3.connect(tmp_path / name)) as connection:
+            return [row for row in connection.iterdump() if "'uid'" not in row]
+
+    migrated = contents("migrated.db")
+    monkeypatch.undo()
+    assert contents("first.db") == contents("second.db") == migrated
 
 
 def test_migrations_build_exactly_the_models(database):
