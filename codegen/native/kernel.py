@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
@@ -161,9 +160,8 @@ class NativeKernel:
     def __init__(self, code: KernelCode) -> None:
         self.code = code
         toolchain.check_loadable(code.object)
-        self._jit = toolchain.linker(host_target())
-        self._library = _linked(self._jit, code.object, f"kernel{id(self)}")
-        self.address = self._library["run"]
+        self._loaded = _loaded(code.object, f"kernel{id(self)}")
+        self.address = self._loaded[0]["run"]
         self._run = ENTRY(self.address)
 
     @cached_property
@@ -177,7 +175,7 @@ class NativeKernel:
 
     @cached_property
     def _prologue(self) -> Any:
-        return _linked(self._jit, self.code.prologue, f"prologue{id(self)}")
+        return _loaded(self.code.prologue, f"prologue{id(self)}")
 
     @cached_property
     def _workspace(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
@@ -210,7 +208,7 @@ class NativeKernel:
         }
         if self.code.prologue is not None:
             given = {name: aligned_copy(array) for name, array in constants.items()}
-            self._call(ENTRY(self._prologue["run"]), {**given, **prepared})
+            self._call(ENTRY(self._prologue[0]["run"]), {**given, **prepared})
         return prepared
 
     def pointers(self, arrays: Mapping[str, NDArray[Any]]) -> ctypes.Array[Any]:
@@ -263,10 +261,8 @@ class BoundCall:
         self._function(*self._arguments)
 
 
-def _linked(jit: Any, code: bytes | None, name: str) -> Any:
-    """A library of one object; its functions live as long as it does."""
-    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-    return builder.export_symbol("run").link(jit, name)
+def _loaded(code: bytes | None, name: str) -> Any:
+    return toolchain.load(code or b"", host_target(), name, ("run",))
 
 
 def concrete_shape(buffer: Buffer) -> tuple[int, ...]:

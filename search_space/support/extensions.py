@@ -15,10 +15,12 @@ names; a broken entry point is told in one sentence that names its package, when
 looked up; a folder that is deleted is no longer an extension, and nothing else misses it.
 """
 
+import sys
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tilesmith.search_space.support.errors import DependencyError
 
@@ -38,13 +40,6 @@ def import_extensions() -> None:
         raise DependencyError(failure[0]) from failure[1]
 
 
-def are_installed() -> bool:
-    """Whether other packages bring any; imports none."""
-    from importlib import metadata
-
-    return bool(metadata.entry_points(group=GROUP))
-
-
 @cache
 def rooms(name: str) -> tuple[str, ...]:
     """The modules or packages of that name in all extensions, as dotted names; imports none."""
@@ -57,10 +52,8 @@ def rooms(name: str) -> tuple[str, ...]:
 
 def sources() -> list[Path]:
     """The source files of all entry points, for keys of what they decide."""
-    from importlib import metadata
-
     files: list[Path] = []
-    for entry in metadata.entry_points(group=GROUP):
+    for entry in installed():
         spec = find_spec(entry.module.partition(".")[0])
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
             files += sorted(Path(folder).rglob("*.py"))
@@ -91,10 +84,22 @@ def left_out(error: ModuleNotFoundError, what: str) -> DependencyError | None:
 
 
 @cache
-def _packages() -> dict[str, Path]:
-    """The folder of every extension that is a package, by its dotted name: ours first."""
+def installed() -> tuple[Any, ...]:
+    """The entry points of other packages, by name, none of them imported. What reads them takes
+    longer to import than to see that no installed package names the group."""
+    folders = [Path(folder) for folder in sys.path]
+    said = (file for folder in folders for file in folder.glob("*-info/entry_points.txt"))
+    archives = (folder for folder in folders if folder.is_file())
+    if not (any(GROUP in file.read_text(errors="replace") for file in said) or any(archives)):
+        return ()
     from importlib import metadata
 
+    return tuple(sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name))
+
+
+@cache
+def _packages() -> dict[str, Path]:
+    """The folder of every extension that is a package, by its dotted name: ours first."""
     packages = {}
     for parent in _OWN:
         if find_spec(parent) is None:  # all of them were deleted
@@ -102,7 +107,7 @@ def _packages() -> dict[str, Path]:
         for folder in sorted(Path(import_module(parent).__path__[0]).iterdir()):
             if (folder / "__init__.py").is_file():
                 packages[f"{parent}.{folder.name}"] = folder
-    for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name):
+    for entry in installed():
         spec = find_spec(entry.module)
         for location in (spec.submodule_search_locations or ()) if spec is not None else ():
             packages[entry.module] = Path(location)
@@ -114,9 +119,7 @@ def _failure() -> tuple[str, Exception] | None:
     """Import all; why one could not be, if so. An extension may look things up while imported:
     the call inside ends when all others are imported.
     """
-    from importlib import metadata  # not for commands that look nothing up
-
-    for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name):
+    for entry in installed():
         try:
             entry.load()
         except Exception as error:

@@ -43,10 +43,10 @@ class Listed(CommandOption):
         return record and (record[0], f"{record[1]}  [one of: {', '.join(self._known())}]")
 
     def _known(self) -> Iterable[str]:
-        from tilesmith.search_space.support.extensions import are_installed
+        from tilesmith.search_space.support.extensions import installed
         from tilesmith.search_space.support.registry import registered_names
 
-        if self._package and not are_installed():
+        if self._package and not installed():
             return registered_names(self._package)
         module, _, attribute = self._names.partition(":")
         values = getattr(import_module(module), attribute)

@@ -282,12 +282,12 @@ def _is_ours(path: Path) -> bool:
 
 def _has_room(folder: Path, model: "Compiled") -> bool:
     """Whether a model is small enough, and extensions of others had no part in it."""
-    from tilesmith.search_space.support.extensions import are_installed
+    from tilesmith.search_space.support.extensions import installed
 
     volume = os.statvfs(folder) if hasattr(os, "statvfs") else None
     free = volume.f_bavail * volume.f_frsize if volume else _limit()
     needs = model.recipe.constants.nbytes
-    return needs < min(_limit() / 2, free / 8) and not are_installed()
+    return needs < min(_limit() / 2, free / 8) and not installed()
 
 
 def _shrink(folder: Path) -> None:
