@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from tilesmith.capabilities.pytorch.calls import called
 from tilesmith.capabilities.pytorch.model import Shapes, TorchModel
-from tilesmith.capabilities.pytorch.program import InputSource
+from tilesmith.capabilities.pytorch.program import CallSignature, InputSource
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.varying.executable import VaryingExecutable
 from tilesmith.search_space.support.errors import ModelError
@@ -53,6 +53,8 @@ class CompiledModule:
             if value.name in self._symbolic
         }
         self._whole = whole
+        self._flat = _leaves_in_order(model.signature)
+        self._is_one = model.signature.results.is_leaf()
         self.executable = whole or self._executable(model.shapes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +65,10 @@ class CompiledModule:
                 for.
             JobError: as `Executable.run`.
         """
-        leaves = self._leaves(args, kwargs)
+        leaves: Sequence[Any] = args
+        flat = len(args) == self._flat and not kwargs
+        if not (flat and all(isinstance(arg, torch.Tensor) for arg in args)):
+            leaves = self._leaves(args, kwargs)
         signature = self.model.signature
         tensors = [_tensor(source, leaves) for source in signature.sources]
         executable = self.executable
@@ -71,7 +76,7 @@ class CompiledModule:
             shapes = zip(signature.sources, tensors, strict=True)
             executable = self._executable({s.name: tuple(t.shape) for s, t in shapes})
         results = called(executable, signature, tensors)
-        return pytree.tree_unflatten(results, signature.results)
+        return results[0] if self._is_one else pytree.tree_unflatten(results, signature.results)
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         """The leaves of the arguments, of which fixed ones are what they were at export."""
@@ -115,6 +120,13 @@ class CompiledModule:
                         f"input '{name}' of '{self.model.name}' has the shape {shape_text(shape)}; "
                         f"it was traced for {dim} from {least} to {greatest:g}"
                     )
+
+
+def _leaves_in_order(signature: CallSignature) -> int:
+    """How many arguments a module takes, if they are tensors one by one in order; else -1."""
+    count = signature.arguments.num_leaves
+    alone = pytree.tree_structure(((torch.empty(0),) * count, {})) == signature.arguments
+    return count if alone and not signature.fixed else -1
 
 
 def _tensor(source: InputSource, leaves: Sequence[Any]) -> torch.Tensor:

