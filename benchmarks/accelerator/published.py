@@ -4,11 +4,15 @@ included.
     python benchmarks/accelerator/published.py [--calibrate | --activity] [--set KEY=VALUE ...]
 
 The published numbers are profiles of seven kernels on real hardware (zhang677/AccelOpt,
-profile_results.csv) and latencies of seven others (ucb-bar/autocomp, examples/trn-tutorial).
+profile_results.csv) and latencies of eight others (ucb-bar/autocomp, examples/trn-tutorial).
 `silu` and `transpose_matmul` calibrate the constants that the target file marks calibratable, three
 of the products in bf16 (`gemm 4x2`) what a row costs; the others only judge. `--calibrate` fits
 those constants anew and prints them (to be written into the target file, with what is not fitted
 left alone). `--activity` compares ways to count an engine as active with the profiles.
+
+What the vendor's compiler does with the order of a source is not known: kernels are compared in the
+better of the source's order and the scheduler's, and the latency in the source's order stands
+beside it. Where the two differ, a kernel that is not measured lies between them.
 """
 
 from __future__ import annotations
@@ -65,6 +69,7 @@ PUBLISHED: dict[str, Published] = {
         partial(tutorials.gemm, tall=4, wide=2, left=4, right=2), 6.96, calibrates=True
     ),
     "staged attention": Published(tutorials.staged_attention, 3.093),
+    "late attention": Published(tutorials.late_attention, 0.293),
 }
 
 FITS: dict[str, tuple[str, Callable[[Timeline], float], float]] = {
@@ -100,11 +105,12 @@ def calibrate(target: Target, rounds: int = 3) -> dict[str, float]:
     return values
 
 
-def row(name: str, published: Published, core: Core, as_written: bool) -> tuple[float, str]:
+def row(name: str, published: Published, core: Core) -> tuple[float, str]:
     """Simulated by published latency, and the line of the table."""
     begun = time.perf_counter()
     stream = published.kernel(core)
-    played = timeline(stream, schedule=not as_written)
+    written_ratio = timeline(stream).makespan / 1e6 / published.latency
+    played = timeline(stream, schedule=True)
     elapsed = time.perf_counter() - begun
     read, written = traffic(stream)
     latency = played.makespan / 1e6
@@ -119,7 +125,7 @@ def row(name: str, published: Published, core: Core, as_written: bool) -> tuple[
     ratio = latency / published.latency
     return ratio, (
         f"{name:17s} {'fit' if published.calibrates else '   '} "
-        f"{published.latency:7.3f} {latency:7.3f} {ratio:6.3f}   "
+        f"{published.latency:7.3f} {latency:7.3f} {ratio:6.3f} {written_ratio:10.3f}   "
         f"{_or_dash(published.read)} {read:6.0f} {_or_dash(published.written)} {written:6.0f} "
         f"{traffic_ratio}   {played.bound:8s} {shares}   "
         f"[{len(stream)} instructions, {elapsed:.1f} s]"
@@ -165,7 +171,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--activity", action="store_true")
-    parser.add_argument("--as-written", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     target = load_target("trn1").with_settings(dict(s.split("=", 1) for s in arguments.set))
@@ -177,13 +182,13 @@ def main() -> None:
         print_activities(Core.of(target))
         return
     print(
-        "kernel                  ms: published simulated ratio   "
+        "kernel                  ms: published simulated ratio as written   "
         "MB read: pub. sim., written: pub. sim., ratio   bound, activity published -> simulated"
     )
     core = Core.of(target)
     errors: dict[bool, list[float]] = {False: [], True: []}
     for name, published in PUBLISHED.items():
-        ratio, line = row(name, published, core, arguments.as_written)
+        ratio, line = row(name, published, core)
         errors[published.calibrates].append(abs(ratio - 1))
         print(line)
     judged, whole = errors[False], errors[False] + errors[True]

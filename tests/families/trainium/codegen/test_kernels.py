@@ -120,6 +120,17 @@ def test_staged_attention_of_the_tutorial(trn1, normal):
     assert np.abs(out - expected).max() < 0.03 * np.abs(expected).max()
 
 
+def test_late_attention_of_the_tutorial_overlaps_where_instructions_move(trn1, normal):
+    """In the order of its source every step waits for the one before."""
+    q, k, v = (0.2 * normal(128, 512) for _ in range(3))
+    stream = tutorials.late_attention(trn1, 512)
+    scores = np.exp(q.T @ k)
+    expected = scores / scores.sum(axis=1, keepdims=True) @ v.T
+    out = execute(stream, {"q": q, "k": k, "v": v})["out"]
+    assert np.abs(out - expected).max() < 0.03 * np.abs(expected).max()
+    assert timeline(stream, schedule=True).makespan < 0.6 * timeline(stream).makespan
+
+
 @pytest.mark.parametrize(("left", "right", "measured"), [(1, 1, 8.07), (2, 1, 7.62), (4, 2, 6.96)])
 def test_products_whose_loads_differ_in_rows_alone_are_as_measured(trn1, left, right, measured):
     """An eighth of the kernel that was measured, whose blocks of rows are alike."""
