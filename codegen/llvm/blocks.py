@@ -85,7 +85,7 @@ class BlockEmitter:
         number, runtime = self.values.place(target)
         if block.buffer in self.registers:
             value = self.values.splat(value, lane.width) if along and lane else self._first(value)
-            self.registers.store(block.buffer, number, along, runtime, value)
+            self.registers.store(block.buffer, number, lanes_of(value), runtime, value)
             return
         address = self.values.pointer(block.buffer, number, runtime)
         self.store(block.buffer, address, value, lane if along else None, mask)

@@ -16,7 +16,7 @@ variable, `vector` sets the lanes of the block inside.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.codegen.llvm.blocks import BlockEmitter
 from tilesmith.codegen.llvm.expressions.indexing import Index, IndexEmitter, elements
@@ -46,6 +46,9 @@ _BYTE = integer(8)
 
 SPARE_REGISTERS = 4
 """A tile that leaves no more is full: the loads of its steps are kept apart."""
+
+NARROWEST = 4
+"""Lanes of the shortest vector of a tail: instructions of fewer bytes save nothing."""
 
 STACK_LIMIT = 4096
 """Bytes: a thread's buffers up to this size live on the stack, larger ones in its workspace."""
@@ -111,6 +114,8 @@ class FunctionEmitter:
         )
         self._read_sizes()
         self._vector_buffers = vector_registers(program.body)
+        named = {s.name for s in ir.walk(program.body) if isinstance(s, ir.Intrinsic)}
+        self._narrows = "dot_product" not in named  # whose sums are whole registers
         self._root(program.body)
         self.tiles.finish()
         self.builder.ret_void()
@@ -301,6 +306,9 @@ class FunctionEmitter:
         lane = self._lane(loop)
         if lane.active <= 0:
             return
+        if self._narrows and lane.count is None:  # a tail costs what it computes
+            width = max(NARROWEST, 1 << (lane.active - 1).bit_length())
+            lane = replace(lane, width=min(width, lane.width))
         self.values.enter_lane(lane)
         for block in ir.blocks(loop.body):
             self.blocks.emit(block, lane)

@@ -20,14 +20,8 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.support.registry import Registry
 from tilesmith.search_space.workloads.epilogue import NUMBERS, dtypes, operand_name
-from tilesmith.search_space.workloads.parameter import Parameter, check_extents
-from tilesmith.search_space.workloads.workload import (
-    ParameterValue,
-    Workload,
-    operators,
-    shape_text,
-    signature_of,
-)
+from tilesmith.search_space.workloads.parameter import Parameter, ParameterValue, check_extents
+from tilesmith.search_space.workloads.workload import Workload, operators, shape_text, signature_of
 
 if TYPE_CHECKING:
     from tilesmith.search_space.scheduling.compute import ComputeDefinition

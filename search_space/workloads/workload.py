@@ -30,15 +30,7 @@ from tilesmith.search_space.support.suggestions import did_you_mean
 from tilesmith.search_space.workloads.epilogue import EpilogueStep
 from tilesmith.search_space.workloads.parameter import Parameter, ParameterValue
 
-__all__ = [
-    "ParameterValue",
-    "Signature",
-    "Workload",
-    "canonical_key",
-    "operators",
-    "shape_text",
-    "signature_of",
-]
+__all__ = ["ParameterValue", "Signature", "Workload", "operators", "shape_text", "signature_of"]
 
 _COMMON = ("dtype", "const", "epilogue", "sums")
 

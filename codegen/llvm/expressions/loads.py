@@ -170,7 +170,8 @@ class LoadEmitter:
         if access.buffer in self.memory.literals:
             return self._literal(access, number, runtime)
         if access.buffer in self.registers:
-            return self.registers.load(access.buffer, number, bool(compiled.stride), runtime)
+            along = lane.width if lane and compiled.stride else 0
+            return self.registers.load(access.buffer, number, along, runtime)
         vector = lane is not None and compiled.stride == 1
         if lane is not None and compiled.stride == 0 and mask is lane.bits:
             mask = None

@@ -3,12 +3,13 @@
 A buffer in scope `register` is indexed by unrolled and vector variables only, so while code is
 emitted every index is a number. One alloca for each element or vector is exactly what `mem2reg`
 turns into SSA values and loop-carried phis: accumulators stay in registers without any work of
-ours. Within straight-line code values are passed on here, so that LLVM has less to read.
+ours. Tails read and write the first lanes alone. Within straight-line code values are passed on
+here, so that LLVM has less to read.
 """
 
 from tilesmith.codegen.llvm.expressions.indexing import elements
 from tilesmith.codegen.llvm.text.builder import Builder
-from tilesmith.codegen.llvm.text.ir import INDEX, BasicBlock, Type, Value, vector
+from tilesmith.codegen.llvm.text.ir import INDEX, BasicBlock, Type, Value, VectorType, vector
 from tilesmith.codegen.llvm.text.types import element_type
 from tilesmith.search_space.expressions.scalar import loads
 from tilesmith.search_space.ir.program import Allocate, Buffer, Loop, Statement, blocks, walk
@@ -62,9 +63,9 @@ class RegisterFile:
         self._slots = {key: slot for key, slot in self._slots.items() if key[0] != name}
 
     def load(
-        self, name: str, number: int, along: bool, runtime: tuple[tuple[Value, int], ...]
+        self, name: str, number: int, along: int, runtime: tuple[tuple[Value, int], ...]
     ) -> Value:
-        """Element or vector at offset `number`; `along`: the access moves with the lane."""
+        """Element or vector at offset `number`; `along`: lanes that the access moves with, or 0."""
         assert self._builder is not None
         slot, kind, position = self._slot(name, number, along, runtime)
         value = self._read(slot, kind)
@@ -74,7 +75,7 @@ class RegisterFile:
         self,
         name: str,
         number: int,
-        along: bool,
+        along: int,
         runtime: tuple[tuple[Value, int], ...],
         value: Value,
     ) -> None:
@@ -84,7 +85,7 @@ class RegisterFile:
         if position is not None:
             value = self._builder.insert_element(self._read(slot, kind), value, INDEX(position))
         self._enter()
-        if slot in self._stores:
+        if slot in self._stores and self._known[slot].type is value.type:
             self._builder.drop(self._stores[slot])
         self._stores[slot] = self._builder.store(value, slot)
         self._known[slot] = value
@@ -93,9 +94,11 @@ class RegisterFile:
         """The slot's value, loaded at most once in a basic block."""
         assert self._builder is not None
         self._enter()
-        if slot not in self._known:
-            self._known[slot] = self._builder.load(slot, kind)
-        return self._known[slot]
+        known = self._known.get(slot)
+        if known is None or known.type is not kind:
+            self._stores.pop(slot, None)
+            known = self._known[slot] = self._builder.load(slot, kind)
+        return known
 
     def _enter(self) -> None:
         """Forget what was known in another basic block."""
@@ -105,7 +108,7 @@ class RegisterFile:
             self._known, self._stores = {}, {}
 
     def _slot(
-        self, name: str, number: int, along: bool, runtime: tuple[tuple[Value, int], ...]
+        self, name: str, number: int, along: int, runtime: tuple[tuple[Value, int], ...]
     ) -> tuple[Value, Type, int | None]:
         if runtime:
             raise CodegenError(
@@ -121,7 +124,8 @@ class RegisterFile:
         key = (name, number)
         if key not in self._slots:
             self._slots[key] = self._entry.alloca(kind)
-        return self._slots[key], kind, position
+        narrow = position is None and isinstance(kind, VectorType)
+        return self._slots[key], vector(scalar, along) if narrow else kind, position
 
 
 def vector_registers(statement: Statement) -> frozenset[str]:

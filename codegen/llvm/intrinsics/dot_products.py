@@ -171,7 +171,7 @@ class DotProductEmitter:
         values.enter_lane(lane)
         target = values.compiled(form.block.write, lane)
         number, runtime = values.place(target)
-        old = values.registers.load(form.block.buffer, number, True, runtime)
+        old = values.registers.load(form.block.buffer, number, self.width, runtime)
         ordered = [
             self._as_inputs(self._group(form, group), group, instruction),
             self._as_inputs(self._unpacked(form, vectors), vectors, instruction),
@@ -185,7 +185,7 @@ class DotProductEmitter:
         result = call_product(self.builder, self.target, instruction, given)
         if not instruction.accumulates:
             result = self.builder.add(old, result)
-        values.registers.store(form.block.buffer, number, True, runtime, result)
+        values.registers.store(form.block.buffer, number, self.width, runtime, result)
         for variable in filter(None, (form.along, lane.variable)):
             values.index.environment.pop(variable, None)
 

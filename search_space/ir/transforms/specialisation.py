@@ -35,6 +35,7 @@ from tilesmith.search_space.ir.program import (
     blocks,
     walk,
 )
+from tilesmith.search_space.ir.transforms.borders import at_borders
 from tilesmith.search_space.ir.transforms.ragged import finish_tails, within_ranges
 from tilesmith.search_space.ir.transforms.simplification import peel_tails, simplify
 
@@ -191,6 +192,5 @@ def _finished(program: Program) -> Program:
 
     prologue = decided(peeled(program.prologue)) if program.prologue is not None else None
     whole = replace(program, body=peeled(program.body), prologue=prologue)
-    if program.sizes:
-        whole = finish_tails(whole)
+    whole = finish_tails(whole) if program.sizes else replace(whole, body=at_borders(whole.body))
     return replace(whole, body=decided(whole.body))

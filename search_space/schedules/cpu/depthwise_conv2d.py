@@ -9,10 +9,17 @@ broadcast. Rows shared by neighbouring outputs are loaded once and kept.
 Bytes are multiplied in dot products where the target has them (`depthwise_dot`).
 
 The zero frame is made where it is used: a strip of rows (`channels`) or one channel (`width`) at a
-time, so that it never leaves the nearest cache.
+time, so that it never leaves the nearest cache. `frameless` is `channels` without one: sums leave
+out the taps in it (`ir.transforms.borders`), and no image is copied.
 """
 
-from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from tilesmith.search_space.convolution.geometry import (
+    Geometry,
+    has_pad_value,
+    layout_names,
+    layout_of,
+)
+from tilesmith.search_space.expressions.dtypes import is_narrow
 from tilesmith.search_space.expressions.expression import as_expr, var
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
@@ -72,29 +79,24 @@ class CpuDepthwise(CpuScheduler):
             registers + 4,
             "vector registers of the accumulator tile (y_tile*n_vectors + 2)",
         )
-        subspaces = (
-            Subspace((("algorithm", "channels"),), channels, (pixels,)),
-            Subspace(in_layout("width", plain), width, (lines,)),
-        )
-        return SearchSpace(subspaces)
+        names = ("channels", "frameless") if _has_frame(workload, g) else ("channels",)
+        subspaces = [Subspace((("algorithm", name),), channels, (pixels,)) for name in names]
+        return SearchSpace((*subspaces, Subspace(in_layout("width", plain), width, (lines,))))
 
     def default(self, workload: Workload, target: Target) -> Config:
-        """Blocked layouts, a tile of two rows that fills half the registers."""
+        """Blocked layouts, a tile of two rows that fills half the registers; a quarter of them
+        where the frame is left out and rows of taps come one by one."""
         g = Geometry.of(workload)
         if (products := depthwise_dot.products_of(workload, target, g)) > 1:
             return depthwise_dot.default(g, target, products)
-        lanes, registers = vector_width(target), target.integer("vector.registers")
-        _, blocked = layout_names(lanes)
-        rows = min(2, g.out_height)
-        return Config.of(
-            algorithm="channels",
-            input_layout=blocked,
-            output_layout=blocked,
-            y_tile=rows,
-            x_tile=min(g.out_width, max(1, (registers // 2 - 2) // rows)),
-            y_block=max(s for s in block_counts(g.out_height) if s <= 8),
-            unroll_taps="all",
-        )
+        return _default(g, target, _has_frame(workload, g) and not is_narrow(workload.dtype))
+
+    def varying(
+        self, workload: Workload, usual: Workload, largest: Workload, target: Target, config: Config
+    ) -> Config:
+        """Where borders are is known at sizes that are."""
+        frameless = config.text("algorithm") == "frameless"
+        return _default(Geometry.of(usual), target, False) if frameless else config
 
     def schedule(self, workload: Workload, target: Target, structure: Config) -> Schedule:
         """See the module's docstring."""
@@ -102,9 +104,31 @@ class CpuDepthwise(CpuScheduler):
         if structure.text("algorithm") == "dot":
             return depthwise_dot.schedule(workload, target, g, structure)
         s = _layouts(Schedule(summed_of(workload)), workload, structure)
-        if structure.text("algorithm") == "channels":
+        if structure.text("algorithm") in ("channels", "frameless"):
             return _channels(s, workload, g, structure, lanes)
         return _width(s, workload, g, structure, lanes)
+
+
+def _has_frame(workload: Workload, g: Geometry) -> bool:
+    """Whether there are zeros around images that sums may leave out."""
+    return any(g.pads) and not has_pad_value(workload)
+
+
+def _default(g: Geometry, target: Target, frameless: bool) -> Config:
+    """See `CpuDepthwise.default`."""
+    lanes, registers = vector_width(target), target.integer("vector.registers")
+    _, blocked = layout_names(lanes)
+    rows = min(2, g.out_height)
+    columns = registers // 4 if frameless else registers // 2 - 2
+    return Config.of(
+        algorithm="frameless" if frameless else "channels",
+        input_layout=blocked,
+        output_layout=blocked,
+        y_tile=rows,
+        x_tile=min(g.out_width, max(1, columns // rows)),
+        y_block=max(s for s in block_counts(g.out_height) if s <= 8),
+        unroll_taps="row" if frameless else "all",
+    )
 
 
 def _layouts(s: Schedule, workload: Workload, structure: Config) -> Schedule:
@@ -140,9 +164,12 @@ def _channels(
         "conv", "yt", var("y_block"), "yo", "ym"
     )
     s = s.split("conv", "x", var("x_tile"), "xt", "xi")
-    s = s.reorder("conv", ("n", "ct", "yo", "ym", "xt", "r", "s", "yi", "xi", "lane"))
+    if frameless := structure.text("algorithm") == "frameless":
+        s = s.inline("padded")
+    taps = ("r", "yi", "s") if frameless else ("r", "s", "yi")
+    s = s.reorder("conv", ("n", "ct", "yo", "ym", "xt", *taps, "xi", "lane"))
     s = s.unroll("conv", *_taps(structure), "yi", "xi").vectorize("conv", "lane")
-    if any(g.pads):
+    if any(g.pads) and not frameless:
         s = s.set_layout("padded", layout_of(structure.text("input_layout")))
         s = s.compute_at("padded", "conv", "yo").split("padded", "pc", lanes, "pcv", "pcl")
         s = s.reorder("padded", ("pn", "pcv", "py", "px", "pcl")).vectorize("padded", "pcl")
