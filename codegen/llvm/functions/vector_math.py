@@ -138,7 +138,10 @@ def _of(builder: Builder, call: Call, r: Value) -> tuple[Value, Value]:
 
 FLAGS = "contract nsz"
 
-_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+_EXP = (
+    1.3813133036e-3, 8.3694243304e-3, 4.1668457332e-2, 1.6666514745e-1, 4.9999993048e-1, 1.0, 1.0,
+)  # fmt: skip
+"""Of such polynomials that nearest to exp, relatively, within ln 2 / 2 of 0: 3.3e-9 off."""
 _LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
     -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
@@ -258,9 +261,7 @@ class VectorMath:
         """2^n exp(r'), r' less than r by what `_LN2_SHORT` leaves of n ln 2."""
         builder, number, x = self.builder, self._number, r
         r = self.fma(n, number(x, 2.12194440e-4), r)
-        square = builder.fmul(r, r, flags=FLAGS)
-        y = self.fma(self._horner(r, _EXP), square, r)
-        y = builder.fadd(y, number(x, 1.0), flags=FLAGS)
+        y = self._horner(r, _EXP)
         scale = self.intrinsics.get(("scale_by_power", x.type))
         if scale is not None:
             return self._one_instruction(scale, {"x": y, "n": n})
