@@ -7,6 +7,7 @@ reviewer reads the diff.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
@@ -78,6 +79,7 @@ EXTRA_FIXTURES = frozenset({"browser", "cluster", "postgres", "server"})
 
 
 _ROOT = Path(__file__).parents[1]
+_FRESH = not (_ROOT / "tests/conformance/__pycache__").exists()
 
 SUBJECTS = {
     "families/trainium": (
@@ -121,10 +123,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected lives as long as the process: no garbage is looked for while it grows."""
+    """What is collected lives as long as the process: no garbage is looked for while it grows.
+
+    In a fresh clone one worker compiles and rewrites all modules, and the others wait for its files
+    in place of doing the same beside it."""
     gc.disable()
     try:
-        return (yield)
+        with (_ROOT / "tests/conftest.py").open() as turn:
+            if _FRESH:
+                fcntl.flock(turn, fcntl.LOCK_EX)
+            return (yield)
     finally:
         gc.enable()
 
