@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,8 +30,9 @@ from tilesmith.tuner.search.forecast import (
     structures,
     untried,
 )
-from tilesmith.tuner.search.task_search import opened_state
+from tilesmith.tuner.search.task_search import TaskSearch, opened_state
 from tilesmith.tuner.session.session import tune
+from tilesmith.tuner.strategies.random_search import RandomSearch
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures
 from tilesmith.tuner.tasks.ledger import MemoryLedger
 from tilesmith.tuner.tasks.options import TuneOptions
@@ -130,6 +132,22 @@ def test_trials_go_where_gain_is_foretold_and_not_where_time_is_spent() -> None:
     assert scheduler.choose([progress(9e-3, 0.02, trials=9), progress(9e-3, 0.02)]) == 1
     fast = progress(1e-4, 0.02, trials=9)  # ten times the effective speed by another algorithm
     assert scheduler.choose([fast, progress(1e-3, 0.02, 9), progress(1.1e-3, 0.02, 9)]) == 2
+
+
+def test_a_promise_that_many_trials_have_not_kept_counts_for_little() -> None:
+    searched = judged_state(("direct", "a", 2.0), ("fast", "a", 1.0))
+    task = TaskSearch(searched, RandomSearch(), [], 0)
+    unforeseen = task.progress().headroom
+    assert unforeseen is not None and 0 < unforeseen < math.log(2), "less than a foretold gain"
+    task.foresee()
+    expected = []
+    for _ in range(4):
+        expected.append(task.progress().headroom or 0.0)
+        task.note([Trial(WORKLOAD, searched.default, ok(1.0))] * 8, 8.0)
+    assert expected[0] == pytest.approx(task.forecast.headroom(0.0, searched.doubt()))
+    assert [expected[0] / one for one in expected] == pytest.approx([1, 2, 3, 4])
+    blind = TaskSearch(replace(searched, judged=None), RandomSearch(), [], 0)
+    assert blind.progress().headroom is None, "nobody can be asked"
 
 
 def test_doubt_begins_with_what_is_usual_and_becomes_what_is_seen() -> None:

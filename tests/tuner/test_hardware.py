@@ -159,7 +159,11 @@ def test_code_is_made_by_another_process_and_taken_by_the_one_that_measures(
     (code,) = tmp_path.glob("*.code")
     request = {"workload": WORKLOAD.key, "config": dict(good[1][1]), "incumbent": None}
     (result,) = measuring.ask({"measure": request}, 60.0)["results"]
-    assert result["status"] == "ok" and not code.exists()
+    made = code.read_bytes()
+    assert result["status"] == "ok", "and its code is there when it is compared with rivals"
+    lost = {**request, "incumbent": 1e-12}
+    (result,) = measuring.ask({"measure": lost}, 60.0)["results"]
+    assert made and result["status"] == "slow" and not code.exists(), "what has lost needs none"
 
 
 def test_where_builders_disturb_nobody_makes_code_while_something_is_measured(
@@ -213,7 +217,9 @@ def test_what_is_begun_is_measured_in_order_beside_its_caller(beside: HardwareRu
     begun = [beside.begin([(WORKLOAD, config(kind))]) for kind in kinds]
     rivals = beside.compare([(WORKLOAD, config(FINE))])
     assert rivals[0].ok, "rivals have their turn between two candidates"
-    assert not beside.readings, "what was seen beside a trial counts when it is finished"
+    assert beside.busy_s > 0 and not beside.readings, (
+        "what was seen beside a trial counts when it is finished"
+    )
     results = [beside.finish(one)[0] for one in begun]
     assert [result.status for result in results] == ["ok", "wrong", "compile", "ok"]
     assert len(beside.costs.totals) == len(beside.readings) == 4

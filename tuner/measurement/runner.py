@@ -118,6 +118,7 @@ class Runner(Protocol):
         costs: what its trials cost so far; nothing where that is not told.
         in_flight: rounds that it likes to have under way beside the one that is waited for. Where
             there are any it measures beside its caller, here, one candidate after the other.
+        busy_s: seconds that it measured beside its caller so far.
     """
 
     measured_by: MeasuredBy
@@ -125,6 +126,10 @@ class Runner(Protocol):
     batch: int
     costs: TrialCosts
     in_flight: int = 0
+
+    @property
+    def busy_s(self) -> float:
+        return 0.0
 
     @property
     def drift(self) -> float: ...

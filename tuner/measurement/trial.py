@@ -22,7 +22,15 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.measurement.arena import BumpAllocator
 from tilesmith.tuner.measurement.checking import Expected, expected, random_inputs
 from tilesmith.tuner.measurement.runner import Stopwatch
-from tilesmith.tuner.measurement.timing import Loaded, flushing, in_turns, once, samples, within
+from tilesmith.tuner.measurement.timing import (
+    LOST,
+    Loaded,
+    flushing,
+    in_turns,
+    once,
+    samples,
+    within,
+)
 
 ABORT_FACTOR = 3.0
 """A candidate slower than this many times the best known is not timed further."""
@@ -104,11 +112,19 @@ class Bench:
                 partial.replace(path)
 
     def _take_built(self, workload: Workload, config: Config) -> None:
-        """Code that was made ahead, if there is any."""
+        """Take code that was made ahead, or for an earlier trial; make it if there is none."""
         path = self._code_path(workload, config)
-        if isinstance(self._backend, _Builder) and path.exists():
-            self._backend.take(workload, config, path.read_bytes())
-            path.unlink()
+        if isinstance(self._backend, _Builder):
+            if not path.exists():
+                self.build(workload, config)
+            if path.exists():
+                self._backend.take(workload, config, path.read_bytes())
+
+    def _is_rival(self, result: MeasureResult, incumbent: float | None) -> bool:
+        """Whether it may be compared with the best known (seconds) later, so that code stays."""
+        if result.latency is None:
+            return False
+        return incumbent is None or result.latency <= LOST * incumbent
 
     def _code_path(self, workload: Workload, config: Config) -> Path:
         name = hashlib.sha256(f"{workload.key}\0{config.key}".encode()).hexdigest()[:24]
@@ -125,6 +141,8 @@ class Bench:
         with self.watch.part("run"):
             result = _sampled(loaded, incumbent)
         self.watch.move(flushing() - flushed, "run", "flush")
+        if not self._is_rival(result, incumbent):
+            self._code_path(workload, config).unlink(missing_ok=True)
         return _timed(result, start)
 
     def look(self, workload: Workload, config: Config) -> float:

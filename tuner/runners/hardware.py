@@ -175,6 +175,8 @@ class HardwareRunner(Runner):
         self._begun: list[Candidate] = []
         """Those that no measuring was begun of."""
         self._thread, self._turn = ThreadPoolExecutor(1), threading.RLock()
+        self._busy_s, self._since = 0.0, math.inf
+        """Seconds of trials that are over, and when the one at hand began."""
 
     def measure(self, batch: Candidates, cancel: CancelToken | None = None) -> Results:
         results: list[MeasureResult] = []
@@ -229,10 +231,12 @@ class HardwareRunner(Runner):
             if cancel is not None and cancel.cancelled:
                 return None
             asked = {**_named(workload, config), "incumbent": self._best.get(workload.key)}
-            start = time.perf_counter()
+            start = self._since = time.perf_counter()
             self._builders.ready(candidate, cancel)
             waited, is_beside = time.perf_counter() - start, self._builders.is_at_work
             timed = self._steadied({"measure": asked, "reference": self._reference}, cancel)
+            self._since, seconds = math.inf, time.perf_counter() - start
+            self._busy_s += seconds
             if not timed:
                 return None
             spent = {**self._spent, "compile": self._spent.get("compile", 0.0) + waited}
@@ -240,7 +244,7 @@ class HardwareRunner(Runner):
             if timed[0].latency is not None:
                 self.expect(workload, timed[0].latency)
                 self._find_reference(candidate, timed[0].latency)
-            return _Done(timed[0], self._look, time.perf_counter() - start, spent)
+            return _Done(timed[0], self._look, seconds, spent)
 
     def _joined(self, done: "_Done") -> MeasureResult:
         """The result, when what was seen beside it is taken in."""
@@ -254,8 +258,12 @@ class HardwareRunner(Runner):
         self._builders.ahead(batch[1:])
 
     @property
+    def busy_s(self) -> float:
+        """See `Runner`, like the four that follow."""
+        return self._busy_s + max(0.0, time.perf_counter() - self._since)
+
+    @property
     def pace(self) -> float:
-        """See `Runner`, like the three that follow."""
         return self._gauge.pace
 
     @property

@@ -80,7 +80,8 @@ class Search:
             than the state of its task, or a space was given.
         elsewhere: whoever chooses else.
         in_flight: how many are under way while the results of one are waited for.
-        search_s: seconds spent on everything but measuring: choosing, learning, committing.
+        search_s: seconds spent on everything but measuring: choosing, learning, committing; but for
+            those in which something was measured meanwhile.
         deadline: moment of `time.monotonic()` soon after which choosing ends; no more is measured
             at once than there is time for. None: nothing depends on the clock.
     """
@@ -312,12 +313,13 @@ class Search:
     @contextmanager
     def _choosing(self) -> Iterator[None]:
         """What runs inside counts as search, not as measuring, even where it is cut short."""
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), self.runner.busy_s
         try:
             with self.runner.beside():
                 yield
         finally:
-            self.search_s += time.perf_counter() - start
+            alone = time.perf_counter() - start - (self.runner.busy_s - busy)
+            self.search_s += max(0.0, alone)
 
     def _opened(self, task: TuningTask, target: Target) -> TaskSearch:
         seed = self.options.seed

@@ -94,6 +94,10 @@ def flops_of(task: TuningTask) -> int:
 
 _IMPROVEMENT = 1e-3
 """Relative gain that counts as one for early stopping."""
+_UNFORESEEN = 0.1
+"""Headroom of a task of which the judge was not asked: about what a doubtful forecast comes to."""
+_SMALL = 8.0
+"""Trials that hardly say what a task's headroom is worth."""
 _SEEDS_SERVE = 32
 """Trials after which a task's own results serve as starting points and seeds are dropped."""
 
@@ -174,12 +178,14 @@ class TaskSearch:
         )
 
     def _headroom(self) -> float | None:
-        """What is expected to be gained yet, by the forecast."""
+        """What is expected to be gained yet, by the forecast: less with every trial, for what many
+        have not brought is hardly there."""
         if self.forecast is None:
-            return None
+            return _UNFORESEEN if self.waits_for_forecast else None
         best, default = self.state.best, self.untuned_latency
         gained = math.log(default / best[1]) if best is not None and default else 0.0
-        return self.forecast.headroom(gained, self.state.doubt())
+        headroom = self.forecast.headroom(gained, self.state.doubt())
+        return headroom / (1.0 + self.trials / _SMALL)
 
     @property
     def seconds(self) -> float:

@@ -268,6 +268,7 @@ class _Job:
                 return "the time limit is reached"
             if not search.propose(free):
                 return "every task is exhausted or stopped early"
+            search.begin_rounds(left)
         return ""
 
     def _join_what_is_there(self, phase: _Phase) -> None:

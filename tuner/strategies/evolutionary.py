@@ -33,10 +33,12 @@ from tilesmith.tuner.tasks.task import Predict, TuningState
 
 _BREEDING = Evolution(population=320, generations=3, crossover=0.3)
 _INFORMED_BREEDING = Evolution(
-    population=256, generations=1, crossover=0.3, fresh=0.2, structures=16, unmet=4
+    population=256, generations=1, crossover=0.3, fresh=0.2, structures=12, unmet=3
 )
 """Where scores rank well from the start (an analytical latency), one generation does; judging
 large generations costs little more than small ones."""
+_INFORMED_BATCH = 12
+"""Fewest at a time where scores are informed: choosing costs by the round."""
 _BATCH = 16
 """Most at a time while the model learns from nothing but the measurements."""
 _EPSILON = 0.1
@@ -72,7 +74,7 @@ class Evolutionary(Strategy):
 
     def batch_size(self, state: TuningState) -> int:
         growing = super().batch_size(state)
-        return growing if state.informed else min(growing, _BATCH)
+        return max(growing, _INFORMED_BATCH) if state.informed else min(growing, _BATCH)
 
     def propose(self, state: TuningState, count: int) -> list[Config]:
         if not count or state.exhausted:

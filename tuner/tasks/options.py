@@ -197,8 +197,8 @@ class TuningSummary:
 
     Attributes:
         counts: what it did; its trials are those of its last runner.
-        wall_s: seconds from start to end; `search_s` of them went into the search itself: choosing
-            what to measure, learning from it, committing it.
+        wall_s: seconds from start to end; `search_s` of them went into the search itself, while
+            nothing was measured: choosing what to measure, learning from it, committing it.
         ending: "cancelled" if a token ended it early.
         reason: one phrase, why it ended.
         tasks: one report for each task.

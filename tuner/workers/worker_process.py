@@ -83,7 +83,7 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, setup: dict[str, Any], renew_after: int = 256, renew_bytes: int = 2 << 30
+        self, setup: dict[str, Any], renew_after: int = 1024, renew_bytes: int = 2 << 30
     ) -> None:
         self._setup = setup
         self._renew_after = renew_after
