@@ -9,6 +9,8 @@ always gives the same answer. Throughputs are bytes or operations per cycle of t
 AVX-512 core; `benchmarks/simulator_fidelity.py` shows how well the model ranks with it.
 """
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,12 +24,14 @@ DEFAULTS: dict[str, float] = {
     "l2.bytes_per_cycle": 47.5,
     "l3.bytes_per_cycle": 29.5,
     "memory.bytes_per_cycle": 11.2,
+    "memory.scattered_bytes_per_cycle": 4.0,
     "l3.cores": 2.0,
     "memory.cores": 2.0,
     "barrier.cycles": 2000.0,
 }
 """Calibratable facts and their values when absent: clock, and what a loop that only reads draws
-from each level (measured by `calibration` on one AVX-512 core)."""
+from each level (measured by `calibration` on one AVX-512 core). What pages in no order draw from
+memory: some 24 lines in flight (AMD's guide to Zen 4, 2.12) in some 400 cycles."""
 RATES = {
     "fma.ports": "fma.rate",
     "load.ports": "load.rate",
@@ -47,6 +51,9 @@ KIN = {
 APART = 1.25
 """Factor between what a CPU is described to have and what it reaches that is worth a sentence: a
 clock that moves while it is measured makes less."""
+STEADY, BUSY = 1.1, 0.25
+"""Repeats of a calibration this far apart, or so many processes of others for each core, make it
+worth taking again."""
 REACHED = (0.72, 0.88, 0.9)
 """Shares of that which nests reach that compute, too (fitted; memory: assumed)."""
 
@@ -66,6 +73,7 @@ class CpuCore:
         sets: number of sets of L1, L2, L3.
         lines: lines of L1, L2, L3.
         bandwidth: bytes a cycle that one core's nests draw from L2, L3 and memory.
+        scattered: and from pages of memory that no prefetcher foresees.
         ghz: clock.
         threads: threads that run the parallel loops.
         shared: how many cores' worth of the bandwidth of L3, and of memory, all threads together
@@ -88,6 +96,7 @@ class CpuCore:
     lines: tuple[int, int, int]
     bandwidth: tuple[float, float, float]
     ghz: float
+    scattered: float = 4.0
     threads: int = 1
     shared: tuple[float, float] = (2.0, 2.0)
     barrier: float = 2000.0
@@ -132,6 +141,7 @@ class CpuCore:
                 ]
             ),
             ghz=number("clock.ghz"),
+            scattered=number("memory.scattered_bytes_per_cycle"),
             threads=threads,
             shared=(number("l3.cores"), number("memory.cores")),
             barrier=number("barrier.cycles"),
@@ -184,10 +194,25 @@ def _described(target: Target, name: str) -> float:
     return min(ports, target.number(together) / target.number("vector.bytes"))
 
 
+def disturbed(calibration: Mapping[str, float]) -> bool:
+    """Whether a kept calibration says of itself that it was taken on a busy machine."""
+    apart, load = (calibration.get(f"calibration.{mark}", 0.0) for mark in ("apart", "load"))
+    return apart > STEADY or load > BUSY
+
+
 def contradictions(target: Target) -> list[str]:
-    """Sentences about facts that were measured to be otherwise than the CPU is described."""
+    """Sentences about facts that were measured to be otherwise than the CPU is described, and about
+    measurements that contradict each other."""
+    measured_facts = {n: target.number(n) for n, f in target.facts if f.calibratable}
     target = described(target)
     apart = []
+    if disturbed(measured_facts):
+        apart.append(
+            "the calibration was taken on a busy machine (its repeats are "
+            f"{measured_facts.get('calibration.apart', 1.0):g} times apart at most, "
+            f"{measured_facts.get('calibration.load', 0.0):g} other processes a core ran), so "
+            "the simulator may take this CPU for slower than it is; a later job takes it again"
+        )
     for name, rate in RATES.items():
         if rate not in target:
             continue
@@ -196,6 +221,14 @@ def contradictions(target: Target) -> list[str]:
             apart.append(
                 f"{name} = {said:g} is {target.fact(name).source}, and {rate} = {measured:g} was "
                 "measured, which the simulator reckons with"
+            )
+    levels = [f"{level}.bytes_per_cycle" for level in ("l2", "l3", "memory")]
+    levels.append("memory.scattered_bytes_per_cycle")
+    for near, far in itertools.pairwise(name for name in levels if name in measured_facts):
+        if measured_facts[far] > APART * measured_facts[near]:
+            apart.append(
+                f"{far} = {measured_facts[far]:g} was measured, and less nearer to the core: "
+                f"{near} = {measured_facts[near]:g}; the caches that the system tells are not there"
             )
     return apart
 

@@ -5,9 +5,10 @@ innermost loops. Within a phase computing overlaps with cache misses,
 
     phase = (core^5 + transfer^5)^(1/5)        (nearly a maximum)
 
-and phases follow one another. `transfer` is bytes over what one core can draw from a level, and,
-as `stalls`, what prefetching does not hide: the beginnings of contiguous runs, and misses that
-follow one another into few sets of L1, where lines to be read wait for lines to be written back.
+and phases follow one another. `transfer` is bytes over what one core can draw from a level, from
+memory less of it where a run begins (`PAGE`), and, as `stalls`, what prefetching does not hide: the
+beginnings of contiguous runs, and misses that follow one another into few sets of L1, where lines
+to be read wait for lines to be written back.
 
 The form and its constants are fitted to one AVX-512 core: `docs/decisions/0008-cpu-simulator.md`.
 """
@@ -28,6 +29,9 @@ OVERLAP = 5.5
 """Exponent with which computing and moving add up to nearly the larger (fitted)."""
 STARTS = (0.5, 1.6)
 """Cycles that a run of lines takes before prefetching follows it, from L2 and beyond (fitted)."""
+PAGE = 4096.0
+"""Bytes of a run from memory that are fetched one by one before a prefetcher knows what is next: it
+learns anew in each page that does not follow the last."""
 TILE_CYCLES = 1.3
 """Cycles to begin and end one register tile."""
 LOOP_CYCLES = 0.3
@@ -187,6 +191,8 @@ def _moved(
         moved = traffic.moved[:, row] * (WRITE_BACK if traffic.back[row] else 1.0)
         own = np.maximum(moved - np.append(moved[1:], np.zeros((1, *shape)), axis=0), 0.0)
         own = own * cycles_a_line
+        if not traffic.back[row]:
+            own[2] += _begun(moved[2], traffic.far_run[row], cycles_a_line[2], machine)
         transfer += own
         waits = np.maximum(own.sum(axis=0), conflicts[row])
         if not traffic.back[row]:
@@ -196,6 +202,14 @@ def _moved(
         waiting += waits
         stall += waits - own.sum(axis=0)
     return transfer, stall, waiting
+
+
+def _begun(lines: Floats, run: Floats, cycles_a_line: Floats, machine: CpuCore) -> Floats:
+    """Cycles that lines from memory take more because nobody foresees the first of a run, (n,)."""
+    share = np.minimum(1.0, PAGE / np.maximum(run, machine.line))
+    return np.asarray(
+        lines * share * np.maximum(machine.line / machine.scattered - cycles_a_line, 0)
+    )
 
 
 def _rounds(skeleton: Skeleton, facts: Facts, node: LoopNode) -> Floats:

@@ -34,7 +34,9 @@ USABLE = (1.0, 1.0, 0.85)
 CROWDING = 2.5
 """What lines of other tensors weigh: they come and go while this one's are kept (fitted)."""
 STREAMS = 40.0
-"""Contiguous streams that the prefetchers follow at a time."""
+"""Contiguous streams that the prefetchers of L1 and L2 follow at a time."""
+FAR_STREAMS = 16.0
+"""And those that begin in memory, early enough."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class LineTraffic:
         lines: distinct lines by depth, (depths, entries, n).
         run, rows_apart, pitch: contiguous bytes in time order, parallel rows, bytes between them.
         streams: rows that are visited in turns before a run goes on.
+        far_run: contiguous bytes of streams from memory.
     """
 
     rows: tuple[int, ...]
@@ -60,6 +63,7 @@ class LineTraffic:
     rows_apart: Floats
     pitch: Floats
     streams: Floats
+    far_run: Floats
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ def traffic_of(
     depths = np.array([entry.depth for entry in entries])
     place = np.arange(len(entries))
     rows_apart = prints.rows[depths, place]
-    run, pitch, streams = _runs(
-        entries, facts, prints.run[depths, place], rows_apart, prints.pitch[depths, place]
-    )
+    at_once = prints.run[depths, place], rows_apart, prints.pitch[depths, place]
+    run, pitch, streams = _runs(entries, facts, *at_once, STREAMS)
+    far_run, _, _ = _runs(entries, facts, *at_once, FAR_STREAMS)
     return LineTraffic(
         tuple(rows),
         tuple(entry.block for entry in entries),
@@ -99,6 +103,7 @@ def traffic_of(
         rows_apart,
         pitch,
         streams,
+        far_run,
     )
 
 
@@ -144,12 +149,12 @@ def _footprints(
 
 
 def _runs(
-    entries: list[_Entry], facts: Facts, run: Floats, rows: Floats, pitch: Floats
+    entries: list[_Entry], facts: Facts, run: Floats, rows: Floats, pitch: Floats, most: float
 ) -> tuple[Floats, Floats, Floats]:
     """(contiguous bytes in time order, bytes between streams, streams) of each entry.
 
     From the inside out: a loop that continues the contiguous piece lengthens it, any other opens
-    parallel streams; with more than `STREAMS` of them a prefetcher has forgotten the first.
+    parallel streams; with more than `most` of them a prefetcher has forgotten the first.
     """
     places = np.array([entry.row for entry in entries], dtype=np.int64)
     depths = np.array([entry.depth for entry in entries], dtype=np.int64)
@@ -159,7 +164,7 @@ def _runs(
         exists = (place >= 0)[:, None]
         stride = facts.strides[places, np.maximum(place, 0)]
         count = facts.longest[places, np.maximum(place, 0)]
-        active = exists & (count > 1) & (stride > 0) & (streams <= STREAMS)
+        active = exists & (count > 1) & (stride > 0) & (streams <= most)
         joins = active & (stride <= run)
         opens = active & ~joins
         pitch = np.where(opens & (pitch == 0), stride, pitch)

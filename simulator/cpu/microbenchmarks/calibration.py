@@ -1,16 +1,20 @@
 """Microbenchmarks of the CPU we sit on: its clock, how many operations a core begins in a cycle
 (`chains`), and what it reads from each memory level.
 
-Taken once and kept as JSON in the user's cache folder, by the target's identity; `calibrated` adds
+Taken twice and kept as JSON in the user's cache folder, by the target's identity; `calibrated` adds
 them to a target as calibratable facts, so that its identity (and every key made from it) stays the
 same. A target without them is simulated with `machine.DEFAULTS`: never measured behind one's back.
+
+What else runs on a machine makes it look slower. So the better one of two repeats counts, and how
+far they lie apart and how busy the machine was is kept beside them (`MARKS`). A calibration that
+was disturbed is used, said to be (`disturbed`), and taken again when a job asks later.
 """
 
 import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +24,8 @@ from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Fact, Target
 from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of
-from tilesmith.simulator.cpu.microbenchmarks.chains import rates
+from tilesmith.simulator.cpu.machine import disturbed
+from tilesmith.simulator.cpu.microbenchmarks.chains import rates, scattered
 from tilesmith.simulator.cpu.microbenchmarks.peak import dot_peak_kernel, peak_kernel
 from tilesmith.simulator.cpu.microbenchmarks.shared_machine import (
     between_threads,
@@ -35,9 +40,15 @@ ROUNDS = 40
 PATIENCE_S = 0.2
 """No more rounds after so long, but `LEAST_ROUNDS`."""
 LEAST_ROUNDS = 5
+MARKS = ("calibration.apart", "calibration.load")
+"""Largest ratio of two repeats of one number, and processes that ran beside ours for each core."""
+AGAIN_AFTER_S = 600.0
+"""Age from which on a disturbed calibration is taken again."""
+LESS_IS_MORE = ("fma.cycles", "barrier.cycles")
+"""Facts of which the smaller of two repeats counts."""
 UNITS = {
     "clock.ghz": "GHz", "ports": "operations/cycle", "rate": "operations/cycle", "cores": "cores",
-    "cycles": "cycles",
+    "cycles": "cycles", "apart": "ratio", "load": "processes/core",
 }  # fmt: skip
 
 
@@ -45,17 +56,59 @@ def calibrated(target: Target, measure: bool = False) -> Target:
     """The target with its kept calibration as facts, or as it is if there is none.
 
     Args:
-        measure: take the microbenchmarks now (a second or two; only for the CPU we sit on) if they
-            have not been kept yet, or by a version that knew fewer. What was kept stays, but where
-            the length of a cycle was derived from an assumed number of ports.
+        measure: take the microbenchmarks now (two or three seconds; only for the CPU we sit on) if
+            they have not been kept yet, by a version that knew fewer, or on a busy machine. What a
+            steady one kept stays.
     """
     if os.environ.get(ENVIRONMENT) == "off":
         return target
     kept = _read(target)
-    if measure and (kept is None or not knows_threads(kept) or "fma.rate" not in kept):
-        kept = {**microbenchmarks(target), **(kept if kept and "fma.rate" in kept else {})}
+    if measure and (kept is None or not _complete(kept) or (disturbed(kept) and _is_old(target))):
+        kept = _taken(target, kept if kept and _complete(kept) else {})
         _write(target, kept)
     return with_calibration(target, kept) if kept else target
+
+
+def _complete(kept: Mapping[str, float]) -> bool:
+    """Whether a kept calibration has all facts; one without marks came from an older version."""
+    return knows_threads(kept) and all(mark in kept for mark in MARKS)
+
+
+def _taken(target: Target, before: Mapping[str, float]) -> dict[str, float]:
+    """The better of two repeats of every number, and of what was kept before, with `MARKS`.
+
+    Being disturbed makes numbers worse, never better. The marks are of these repeats.
+    """
+    load = _others()
+    first, second = microbenchmarks(target), microbenchmarks(target)
+    ratios = [second[name] / value for name, value in first.items()]
+    best = _better(_better(first, second), {n: v for n, v in before.items() if n not in MARKS})
+    apart = max(max(ratio, 1.0 / ratio) for ratio in ratios)
+    return best | {"calibration.apart": round(apart, 3), "calibration.load": round(load, 2)}
+
+
+def _better(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    def best(name: str) -> float:
+        values = [known[name] for known in (one, other) if name in known]
+        return min(values) if name in LESS_IS_MORE else max(values)
+
+    return {name: best(name) for name in sorted({*one, *other})}
+
+
+def _others() -> float:
+    """Processes that wanted to run beside this one in the last minute, for each core; at least
+    0.01, as it is kept as a number above 0."""
+    try:
+        return max(0.01, (os.getloadavg()[0] - 1.0) / (os.cpu_count() or 1))
+    except (AttributeError, OSError):
+        return 0.01
+
+
+def _is_old(target: Target) -> bool:
+    try:
+        return time.time() - _path(target).stat().st_mtime > AGAIN_AFTER_S
+    except OSError:
+        return True
 
 
 def with_calibration(target: Target, values: dict[str, float]) -> Target:
@@ -85,6 +138,8 @@ def microbenchmarks(target: Target) -> dict[str, float]:
     ):
         seconds, read = _read_once(target, size)
         facts[f"{name}.bytes_per_cycle"] = round(read / seconds / hertz, 2)
+    seconds, read = scattered(target, beyond_caches(sizes[2]), _fastest)
+    facts["memory.scattered_bytes_per_cycle"] = round(read / seconds / hertz, 2)
     return facts | _dot_products(target, hertz) | between_threads(target, hertz)
 
 

@@ -11,10 +11,13 @@ that starts a wide operation as two halves is seen to do so.
     load.rate    loads of whole vectors a cycle, from L1
     store.ports  stores of whole vectors a cycle, to L1
 
+`scattered` reads pages in no order, so that no prefetcher knows the next one: what a core draws
+from memory by the misses alone that it has in flight.
+
 How many operations of all kinds a core begins is not measured: on a shared host that came to 2.7 to
 4.6 from run to run, while the rates above stayed what they were.
 
-Invariant: loops are code of LLVM without any pass over it; loads and stores are volatile, so that
+Invariants: loops are code of LLVM without any pass over it; loads and stores are volatile, so that
 all of them happen.
 """
 
@@ -33,6 +36,8 @@ ROUNDS = 2000
 DEPENDENT, FUSED, MOVED = 64, 16, 32
 """Operations in an iteration: pairs of the integer chain, multiply-adds of the dependent chain,
 loads or stores."""
+PAGE, LINE = 4096, 64
+"""Bytes that a prefetcher keeps inside of (Intel's and AMD's optimization guides), of a line."""
 
 
 @dataclass
@@ -68,6 +73,20 @@ def rates(target: Target, fastest: Callable[[Callable[[], None]], float]) -> dic
         "load.rate": round(1.0 / each("loads", MOVED), 2),
         "store.ports": round(1.0 / each("stores", MOVED), 2),
     }
+
+
+def scattered(
+    target: Target, size: int, fastest: Callable[[Callable[[], None]], float]
+) -> tuple[float, int]:
+    """(seconds, bytes) of reading `size` bytes page by page, in an order of no pattern."""
+    pages = size // PAGE
+    memory = aligned_empty((pages * PAGE,), np.dtype(np.uint8))
+    memory[...] = 0
+    order = np.random.default_rng(0).permutation(pages).astype(np.int64)
+    places = aligned_empty((pages,), np.dtype(np.int64))
+    places[...] = memory.ctypes.data + PAGE * order
+    run = machine_code(target, {"pages": pages_loop(vector_width(target))})["pages"]
+    return fastest(lambda: run(pages, ctypes.c_void_p(places.ctypes.data))), pages * PAGE
 
 
 Code = Callable[[int, ctypes.c_void_p], None]
@@ -179,6 +198,17 @@ def loads_loop(lanes: int) -> str:
     text, (kind, _) = _Text(), _vector(lanes)
     for number in range(MOVED):
         place = text.add(f"getelementptr i8, ptr %p, i64 {64 * number}")
+        text.add(f"load volatile {kind}, ptr {place}, align 64")
+    return _loop(text, {})
+
+
+def pages_loop(lanes: int) -> str:
+    """A load of each line of the pages whose addresses lie one after the other in memory."""
+    text, (kind, _) = _Text(), _vector(lanes)
+    slot = text.add("getelementptr i64, ptr %p, i64 %i")
+    page = text.add(f"load volatile ptr, ptr {slot}")
+    for number in range(PAGE // LINE):
+        place = text.add(f"getelementptr i8, ptr {page}, i64 {LINE * number}")
         text.add(f"load volatile {kind}, ptr {place}, align 64")
     return _loop(text, {})
 

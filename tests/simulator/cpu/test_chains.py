@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -73,6 +74,20 @@ def test_the_other_loops_end_and_leave_what_they_read(name: str) -> None:
     for number in range(chains.MOVED if name == "stores" else 1):
         written = memory[64 * number : 64 * number + values.nbytes].view(np.float32)
         np.testing.assert_array_equal(written, values)
+
+
+def test_every_line_of_every_page_is_read_once_and_none_twice() -> None:
+    lanes = vector_width(host_target())
+    text = chains.pages_loop(lanes)
+    offsets = re.findall(r"getelementptr i8, ptr %v1, i64 (\d+)", text)
+    assert [int(offset) for offset in offsets] == list(range(0, chains.PAGE, chains.LINE))
+    memory = aligned(np.zeros(2, np.int64))
+    memory[:16].view(np.int64)[:] = memory.ctypes.data
+    before = memory.copy()
+    computed(text, 2, memory)
+    np.testing.assert_array_equal(memory, before)
+    seconds, read = chains.scattered(host_target(), 3 * chains.PAGE + 5, lambda run: run() or 1.0)
+    assert (seconds, read) == (1.0, 3 * chains.PAGE)
 
 
 def test_facts_are_what_a_described_core_would_take(monkeypatch: pytest.MonkeyPatch) -> None:

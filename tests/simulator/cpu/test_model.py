@@ -11,6 +11,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.facts import evaluate
+from tilesmith.simulator.cpu.family import CpuSimulator
 from tilesmith.simulator.cpu.machine import CpuCore
 from tilesmith.simulator.cpu.model import program_cost
 from tilesmith.simulator.cpu.skeleton import skeleton_of
@@ -92,3 +93,28 @@ def test_short_tiles_of_nested_blocks_are_counted(cpu: Target) -> None:
         (product,) = [b for b in skeleton.blocks if b.stage == "p" and b.accumulates]
         points = np.prod([facts.trips[loop, 0] for loop in product.path])
         assert points == pytest.approx(36 * 49 * 16 * 16), config
+
+
+def test_cold_weights_in_pieces_of_a_page_are_fetched_line_by_line(cpu: Target) -> None:
+    """Panels read whole are foreseen, and so are a few that are read in turns; many are not."""
+    workload = Workload.parse("matmul m=1 n=2048 k=1024 const=b")
+    base: dict[str, int | str] = {
+        "algorithm": "blocked", "pack_b": "panels", "tile_order": "nm", "m_block": 1, "m_tile": 1,
+        "n_vectors": 4, "k_unroll": 4,
+    }  # fmt: skip
+    orders: list[dict[str, int | str]] = [
+        {"block_order": "m,n,k", "n_block": 1, "k_block": 256},
+        {"block_order": "m,n,k", "n_block": 4, "k_block": 4},
+        {"block_order": "m,k,n", "n_block": 1, "k_block": 4},
+    ]
+    configs = [Config.of({**base, **order}) for order in orders]
+    machine = CpuCore.of(cpu)
+    cold, warm = (
+        CpuSimulator(weights=weights).judge(workload, cpu, configs).latency * machine.ghz * 1e9
+        for weights in ("cold", "warm")
+    )
+    read = 4 * 2048 * 1024
+    assert cold[0] == pytest.approx(read / machine.bandwidth[2], rel=0.1)
+    assert cold[1] == pytest.approx(cold[0], rel=0.15)
+    assert cold[2] == pytest.approx(read / machine.scattered, rel=0.15)
+    assert warm[2] < 1.2 * warm[0]
