@@ -4,7 +4,8 @@ One execution of a block's unrolled body costs the largest of what each resource
 
     arithmetic   operations, and those that widen narrow elements / ports
     loads        distinct loads (a vector that crosses a line counts twice, a gather once for each
-                 lane) and reloads of spilled registers / ports
+                 lane, an element that all lanes share as little of one as it is narrower than what
+                 a port moves) and reloads of spilled registers / ports
     stores       distinct stores / ports
     front end    operations issued / width; a load used once folds into its arithmetic
     latency      one dependent operation for each reduction step, hidden as far as the reorder
@@ -264,7 +265,7 @@ class _BlockModel:
                 stores = stores + ports
                 issued = issued + pieces * np.where(scattered, GATHER_OPERATIONS, 1.0)
                 continue
-            loads = loads + ports
+            loads = loads + ports * np.where(vector | window, 1.0, self._machine.narrow_loads)
             widening = widening + np.where(vector, pieces, number) * access.widening
             reused = points > number * np.where(vector | scattered, self._wide, 1.0) * 1.001
             kept = np.where(scattered, pieces * GATHER_OPERATIONS, np.where(reused, pieces, 0.0))

@@ -79,7 +79,9 @@ class CpuSimulator(FamilySimulator):
         return target.with_settings(others)
 
     def contradictions(self, target: Target) -> list[str]:
-        return contradictions(target)
+        from tilesmith.simulator.cpu.microbenchmarks.calibration import doubts
+
+        return doubts(target) + contradictions(target)
 
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
         """Latency, features and bound of every configuration (see `simulator.judge`)."""

@@ -9,8 +9,6 @@ always gives the same answer. Throughputs are bytes or operations per cycle of t
 AVX-512 core; `benchmarks/simulator_fidelity.py` shows how well the model ranks with it.
 """
 
-import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -51,9 +49,6 @@ KIN = {
 APART = 1.25
 """Factor between what a CPU is described to have and what it reaches that is worth a sentence: a
 clock that moves while it is measured makes less."""
-STEADY, BUSY = 1.1, 0.25
-"""Repeats of a calibration this far apart, or so many processes of others for each core, make it
-worth taking again."""
 REACHED = (0.72, 0.88, 0.9)
 """Shares of that which nests reach that compute, too (fitted; memory: assumed)."""
 
@@ -65,7 +60,8 @@ class CpuCore:
     Attributes:
         lanes: elements that a vector loop runs over in one step (`vector_width`).
         registers: vector registers.
-        fma_ports, load_ports, store_ports: operations a cycle.
+        fma_ports, load_ports, store_ports: operations on whole vectors a cycle.
+        narrow_loads: how much of a vector's load one of a single element takes.
         fma_latency: cycles.
         width: operations issued a cycle.
         reorder: operations in flight.
@@ -97,6 +93,7 @@ class CpuCore:
     bandwidth: tuple[float, float, float]
     ghz: float
     scattered: float = 4.0
+    narrow_loads: float = 1.0
     threads: int = 1
     shared: tuple[float, float] = (2.0, 2.0)
     barrier: float = 2000.0
@@ -140,6 +137,7 @@ class CpuCore:
                     for level, share in zip(levels, REACHED, strict=True)
                 ]
             ),
+            narrow_loads=min(1.0, reached("load.ports") / target.number("load.ports")),
             ghz=number("clock.ghz"),
             scattered=number("memory.scattered_bytes_per_cycle"),
             threads=threads,
@@ -194,25 +192,10 @@ def _described(target: Target, name: str) -> float:
     return min(ports, target.number(together) / target.number("vector.bytes"))
 
 
-def disturbed(calibration: Mapping[str, float]) -> bool:
-    """Whether a kept calibration says of itself that it was taken on a busy machine."""
-    apart, load = (calibration.get(f"calibration.{mark}", 0.0) for mark in ("apart", "load"))
-    return apart > STEADY or load > BUSY
-
-
 def contradictions(target: Target) -> list[str]:
-    """Sentences about facts that were measured to be otherwise than the CPU is described, and about
-    measurements that contradict each other."""
-    measured_facts = {n: target.number(n) for n, f in target.facts if f.calibratable}
+    """Sentences about facts that were measured to be otherwise than the CPU is described."""
     target = described(target)
     apart = []
-    if disturbed(measured_facts):
-        apart.append(
-            "the calibration was taken on a busy machine (its repeats are "
-            f"{measured_facts.get('calibration.apart', 1.0):g} times apart at most, "
-            f"{measured_facts.get('calibration.load', 0.0):g} other processes a core ran), so "
-            "the simulator may take this CPU for slower than it is; a later job takes it again"
-        )
     for name, rate in RATES.items():
         if rate not in target:
             continue
@@ -221,14 +204,6 @@ def contradictions(target: Target) -> list[str]:
             apart.append(
                 f"{name} = {said:g} is {target.fact(name).source}, and {rate} = {measured:g} was "
                 "measured, which the simulator reckons with"
-            )
-    levels = [f"{level}.bytes_per_cycle" for level in ("l2", "l3", "memory")]
-    levels.append("memory.scattered_bytes_per_cycle")
-    for near, far in itertools.pairwise(name for name in levels if name in measured_facts):
-        if measured_facts[far] > APART * measured_facts[near]:
-            apart.append(
-                f"{far} = {measured_facts[far]:g} was measured, and less nearer to the core: "
-                f"{near} = {measured_facts[near]:g}; the caches that the system tells are not there"
             )
     return apart
 

@@ -11,6 +11,7 @@ was disturbed is used, said to be (`disturbed`), and taken again when a job asks
 """
 
 import contextlib
+import itertools
 import json
 import os
 import time
@@ -24,7 +25,6 @@ from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Fact, Target
 from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of
-from tilesmith.simulator.cpu.machine import disturbed
 from tilesmith.simulator.cpu.microbenchmarks.chains import rates, scattered
 from tilesmith.simulator.cpu.microbenchmarks.peak import dot_peak_kernel, peak_kernel
 from tilesmith.simulator.cpu.microbenchmarks.shared_machine import (
@@ -42,6 +42,10 @@ PATIENCE_S = 0.2
 LEAST_ROUNDS = 5
 MARKS = ("calibration.apart", "calibration.load")
 """Largest ratio of two repeats of one number, and processes that ran beside ours for each core."""
+STEADY, BUSY = 1.1, 0.25
+"""Marks beyond which a calibration counts as disturbed."""
+APART = 1.25
+"""Factor by which a level may seem faster than the one before it."""
 AGAIN_AFTER_S = 600.0
 """Age from which on a disturbed calibration is taken again."""
 LESS_IS_MORE = ("fma.cycles", "barrier.cycles")
@@ -109,6 +113,34 @@ def _is_old(target: Target) -> bool:
         return time.time() - _path(target).stat().st_mtime > AGAIN_AFTER_S
     except OSError:
         return True
+
+
+def disturbed(calibration: Mapping[str, float]) -> bool:
+    """Whether a kept calibration says of itself that it was taken on a busy machine."""
+    apart, load = (calibration.get(mark, 0.0) for mark in MARKS)
+    return apart > STEADY or load > BUSY
+
+
+def doubts(target: Target) -> list[str]:
+    """Sentences about measurements of a target that were disturbed or contradict each other."""
+    facts = {name: target.number(name) for name, fact in target.facts if fact.calibratable}
+    said = []
+    if disturbed(facts):
+        apart, load = (facts.get(mark, 0.0) for mark in MARKS)
+        said.append(
+            f"the calibration was taken on a busy machine (its repeats are {apart:g} times apart "
+            f"at most, {load:g} other processes a core ran), so the simulator may take this CPU "
+            "for slower than it is; a later job takes it again"
+        )
+    levels = [f"{level}.bytes_per_cycle" for level in ("l2", "l3", "memory")]
+    levels = [name for name in (*levels, "memory.scattered_bytes_per_cycle") if name in facts]
+    said += [
+        f"{far} = {facts[far]:g} was measured, and less nearer to the core: {near} = "
+        f"{facts[near]:g}; the caches that the system tells are not there"
+        for near, far in itertools.pairwise(levels)
+        if facts[far] > APART * facts[near]
+    ]
+    return said
 
 
 def with_calibration(target: Target, values: dict[str, float]) -> Target:

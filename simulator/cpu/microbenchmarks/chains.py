@@ -33,9 +33,11 @@ from tilesmith.search_space.hardware.target import Target
 
 ROUNDS = 2000
 """Iterations of a loop in one call: some 50 microseconds."""
-DEPENDENT, FUSED, MOVED = 64, 16, 32
+DEPENDENT, FUSED, MOVED = 64, 16, 256
 """Operations in an iteration: pairs of the integer chain, multiply-adds of the dependent chain,
-loads or stores."""
+loads or stores: so many that the loop's own branch costs nothing."""
+PLACES = 32
+"""Lines that are loaded and stored in turns."""
 PAGE, LINE = 4096, 64
 """Bytes that a prefetcher keeps inside of (Intel's and AMD's optimization guides), of a line."""
 
@@ -127,7 +129,7 @@ def machine_code(target: Target, loops: dict[str, str]) -> dict[str, Code]:
 
 def _ready(target: Target, loops: dict[str, str]) -> dict[str, Callable[[], None]]:
     """Loops, each ready to be called for `ROUNDS` iterations."""
-    memory = aligned_empty((64 * MOVED,), np.dtype(np.uint8))
+    memory = aligned_empty((LINE * PLACES,), np.dtype(np.uint8))
     memory[...] = 0
 
     def ready(code: Code) -> Callable[[], None]:
@@ -197,7 +199,7 @@ def loads_loop(lanes: int) -> str:
     """Loads that nothing waits for."""
     text, (kind, _) = _Text(), _vector(lanes)
     for number in range(MOVED):
-        place = text.add(f"getelementptr i8, ptr %p, i64 {64 * number}")
+        place = text.add(f"getelementptr i8, ptr %p, i64 {LINE * (number % PLACES)}")
         text.add(f"load volatile {kind}, ptr {place}, align 64")
     return _loop(text, {})
 
@@ -217,6 +219,6 @@ def stores_loop(lanes: int) -> str:
     """Stores of one vector."""
     text, (kind, _) = _Text(), _vector(lanes)
     for number in range(MOVED):
-        place = text.add(f"getelementptr i8, ptr %p, i64 {64 * number}")
+        place = text.add(f"getelementptr i8, ptr %p, i64 {LINE * (number % PLACES)}")
         text.lines.append(f"store volatile {kind} %f, ptr {place}, align 64")
     return _loop(text, {"f": (kind, "%f")})

@@ -71,7 +71,7 @@ def test_the_other_loops_end_and_leave_what_they_read(name: str) -> None:
     values = np.arange(1, lanes + 1, dtype=np.float32)
     memory = aligned(values)
     computed(text, 2, memory)
-    for number in range(chains.MOVED if name == "stores" else 1):
+    for number in range(chains.PLACES if name == "stores" else 1):
         written = memory[64 * number : 64 * number + values.nbytes].view(np.float32)
         np.testing.assert_array_equal(written, values)
 

@@ -4,6 +4,9 @@ import pytest
 
 from tilesmith.codegen.host.machine import cpu_target
 from tilesmith.search_space.hardware.target import Target, load_target, target_files
+from tilesmith.search_space.spaces.config import Config
+from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.simulator import simulate
 from tilesmith.simulator.cpu.family import CpuSimulator, machine_of
 from tilesmith.simulator.cpu.machine import KIN, CpuCore, contradictions, described
 from tilesmith.simulator.cpu.microbenchmarks.calibration import with_calibration
@@ -47,6 +50,18 @@ def test_wide_vectors_are_begun_as_their_bytes_allow() -> None:
     assert (halves.fma_ports, halves.load_ports, halves.store_ports) == (1.0, 1.0, 0.5)
     assert (whole.fma_ports, whole.load_ports, whole.store_ports) == (2.0, 2.0, 1.0)
     assert machine_of(cpu("znver5"), 1).fma_ports == 2.0
+
+
+def test_an_element_for_all_lanes_is_loaded_as_fast_as_a_port_is_free() -> None:
+    assert machine_of(cpu("znver4"), 1).narrow_loads == 0.5
+    assert machine_of(cpu("znver5"), 1).narrow_loads == machine_of(cpu("generic"), 1).narrow_loads
+    assert machine_of(cpu("znver5"), 1).narrow_loads == 1.0
+    config = Config.of(
+        algorithm="blocked", block_order="n,m,k", tile_order="nm", pack_b="panels", m_tile=16,
+        n_vectors=1, m_block=1, n_block=1, k_unroll=4, k_block=64,
+    )  # fmt: skip
+    found = simulate(Workload.parse("matmul m=96 n=64 k=256 const=b"), cpu("znver4"), config)
+    assert found.engines["l1"] < 0.65 * found.engines["compute"], "16 elements, a vector"
 
 
 def test_a_cpu_that_nobody_described_is_as_assumed_and_its_identity_is_its_own() -> None:
