@@ -36,10 +36,10 @@ rows in this order; `waits` name earlier rows only.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -346,6 +346,15 @@ class InstructionStream:
             offset=int(table["offset"][row]),
             dims=_trim(tuple(dims)),
         )
+
+    def picked(self, mine: Ints, columns: tuple[str, ...] = INSTRUCTION_COLUMNS) -> Self:
+        """Rows `mine` alone, for what is reckoned row by row of some columns; who waits for whom is
+        not kept."""
+        rows = {name: self.rows[name][mine] for name in columns}
+        part = replace(self, rows=rows, immediates=self.immediates[mine])
+        for known in ("access_elements", "access_steps"):  # of the same accesses
+            part.__dict__[known] = getattr(self, known)
+        return part
 
     @property
     def issue(self) -> Issue:

@@ -81,44 +81,36 @@ class InstructionCosts:
 def costs(stream: InstructionStream, core: Core | None = None) -> InstructionCosts:
     """Costs of every instruction, on the stream's own core or on `core` (a what-if)."""
     core = core or stream.core
-    rows = stream.rows
-    n = len(stream)
-    collective = rows["op"] == Opcode.COLLECTIVE
-    is_dma = (rows["queue"] >= FIRST_DMA_QUEUE) & ~collective
-    engines, work, moved = _dma(stream, core, is_dma)
+    rows, n = stream.rows, len(stream)
+    queue, collective = rows["queue"], rows["op"] == Opcode.COLLECTIVE
+    others = np.flatnonzero((queue < FIRST_DMA_QUEUE) & (queue != TENSOR))
+    tensor = np.flatnonzero(queue == TENSOR)
+    dma = np.flatnonzero((queue >= FIRST_DMA_QUEUE) & ~collective)
+    cycles, stationary, flops, work, floor, hbm = (np.zeros(n) for _ in range(6))
+    engines, moved = (np.zeros(n, dtype=np.int64) for _ in range(2))
+    cycles[others] = engine_cycles(stream.picked(others), core)
+    cycles[tensor], stationary[tensor], flops[tensor] = _tensor(
+        stream.picked(tensor, ("op", "function", "in0", "in1")), core
+    )
+    lanes = np.minimum(queue, len(ENGINES))
     clocks = np.array([*core.clocks, 1.0])
-    lanes = np.minimum(rows["queue"], len(ENGINES))
-    cycles = np.where(is_dma | collective, 0.0, _cycles(stream, core))
-    engines = np.where(collective, core.dma_engines, engines)
-    work = np.where(collective, stream.immediates[:, 1], work)
-    latency = np.array([*core.latencies, 0.0])[lanes] / clocks[lanes]
-    stationary, flops = _tensor(stream, core)
+    latency = (np.array([*core.latencies, 0.0]) / clocks)[lanes]
+    engines[dma], work[dma], moved[dma] = _dma(stream, core, dma)
+    latency[dma], floor[dma] = core.dma_start_ns, core.dma_transfer_floor_ns
+    hbm[dma] = moved[dma] / core.hbm_bytes_per_ns
+    engines[collective] = core.dma_engines
+    latency[collective], work[collective] = stream.immediates[collective, :2].T
     return InstructionCosts(
         issue=cycles / clocks[lanes],
-        latency=np.where(
-            collective, stream.immediates[:, 0], np.where(is_dma, core.dma_start_ns, latency)
-        ),
+        latency=latency,
         stationary=stationary,
         dma_engines=engines,
         dma_work=work,
-        dma_floor=np.where(is_dma, core.dma_transfer_floor_ns, 0.0),
-        hbm=np.where(is_dma, moved / core.hbm_bytes_per_ns, np.zeros(n)),
+        dma_floor=floor,
+        hbm=hbm,
         bytes=moved,
         flops=flops,
     )
-
-
-def _cycles(stream: InstructionStream, core: Core) -> Floats:
-    """Issue cycles of every row, as if it ran on its compute engine."""
-    op = stream.rows["op"]
-    turns = op == Opcode.TRANSPOSE
-    columns = elements(stream, "in1") // values_a_row(stream)
-    moving = np.where(turns, _partitions(stream, "in0"), columns)
-    tensor = np.maximum(core.minimums[TENSOR], moving).astype(np.float64)
-    fp32 = (dtype_of(stream, "in0") == 0) | (dtype_of(stream, "in1") == 0)  # the slower decides
-    passes = np.where(turns, core.fp32_transpose_factor, core.fp32_factor)
-    tensor = np.where(fp32, (tensor + core.fp32_pass_overhead) * passes, tensor)
-    return np.where(stream.rows["queue"] == TENSOR, tensor, engine_cycles(stream, core))
 
 
 def values_a_row(stream: InstructionStream) -> Ints:
@@ -132,44 +124,39 @@ def _partitions(stream: InstructionStream, operand: str) -> Ints:
     return np.where(index >= 0, stream.accesses["count"][index, 0], 0)
 
 
-def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats]:
-    """Exposable load time of each row's stationary tile, and flops of each matmul."""
+def _tensor(stream: InstructionStream, core: Core) -> tuple[Floats, Floats, Floats]:
+    """Issue cycles of each row of a stream that is the tensor engine's alone, exposable load time
+    of its stationary tile, and flops of each matmul.
+    """
+    op, held = stream.rows["op"], stream.rows["in0"]
+    turns, values = op == Opcode.TRANSPOSE, values_a_row(stream)
+    partitions, columns = _partitions(stream, "in0"), elements(stream, "in0")
+    other = elements(stream, "in1")
+    fp32 = (dtype_of(stream, "in0") == 0) | (dtype_of(stream, "in1") == 0)  # the slower decides
+    moving = np.where(turns, partitions, other // values)
+    cycles = np.maximum(core.minimums[TENSOR], moving).astype(np.float64)
+    passes = np.where(turns, core.fp32_transpose_factor, core.fp32_factor)
+    cycles = np.where(fp32, (cycles + core.fp32_pass_overhead) * passes, cycles)
+    fresh = np.ones(len(stream), dtype=bool)
+    fresh[1:] = (held[1:] != held[:-1]) | (op[1:] != op[:-1])
+    load = columns // values / core.load_stationary_speedup * np.where(fp32, core.fp32_factor, 1)
+    product = partitions * columns * other * 2.0 / values
+    return (
+        cycles,
+        np.where(fresh, load / core.clocks[TENSOR], 0.0),
+        np.where(op == Opcode.MATMUL, product, 0.0),
+    )
+
+
+def _dma(stream: InstructionStream, core: Core, mine: Ints) -> tuple[Ints, Floats, Ints]:
+    """DMA engines used, work of each in ns, and bytes of rows `mine`."""
     rows = stream.rows
-    stationary, flops = np.zeros(len(stream)), np.zeros(len(stream))
-    mine = np.flatnonzero(rows["queue"] == TENSOR)
-    if not len(mine):
-        return stationary, flops
-    held = rows["in0"][mine]
-    fresh = np.ones(len(mine), dtype=bool)
-    fresh[1:] = (held[1:] != held[:-1]) | (rows["op"][mine][1:] != rows["op"][mine][:-1])
-    columns = (elements(stream, "in0") // values_a_row(stream))[mine]
-    fp32 = (dtype_of(stream, "in0") == 0) | (dtype_of(stream, "in1") == 0)
-    passes = np.where(fp32[mine], core.fp32_factor, 1)
-    load = columns / core.load_stationary_speedup * passes / core.clocks[TENSOR]
-    stationary[mine] = np.where(fresh, load, 0.0)
-    product = _partitions(stream, "in0") * elements(stream, "in0") * elements(stream, "in1") * 2.0
-    product = product / values_a_row(stream)
-    return stationary, np.where(rows["op"] == Opcode.MATMUL, product, 0.0)
-
-
-def _dma(stream: InstructionStream, core: Core, is_dma: np.ndarray) -> tuple[Ints, Floats, Ints]:
-    """DMA engines used, work of each in ns, and bytes of every row."""
-    rows, n = stream.rows, len(stream)
-    engines, work = np.zeros(n, dtype=np.int64), np.zeros(n)
-    moved = np.zeros(n, dtype=np.int64)
-    mine = np.flatnonzero(is_dma)
-    if not len(mine):
-        return engines, work, moved
     store = rows["op"][mine] == Opcode.STORE
-    hbm = np.where(store, rows["out"][mine], rows["in0"][mine])
-    chip = np.where(store, rows["in0"][mine], rows["out"][mine])
+    loaded, written = rows["in0"][mine], rows["out"][mine]
+    chip = np.where(store, loaded, written)
     scattered = _scattered(stream, chip)
-    distinct, back = np.unique(2 * hbm + scattered, return_inverse=True)
-    runs, length = contiguous_runs(stream, distinct // 2, distinct % 2 == 1)
-    count, time = transfer_time(runs, length, core)
-    engines[mine], work[mine] = count[back], time[back]
-    moved[mine] = (runs * length)[back]
-    return engines, work, moved
+    runs, length = contiguous_runs(stream, np.where(store, written, loaded), scattered)
+    return *transfer_time(runs, length, core), runs * length
 
 
 def _scattered(stream: InstructionStream, chip: Ints) -> np.ndarray:
