@@ -49,6 +49,20 @@ def test_sums_leave_out_a_frame(workload: Workload, seed: int) -> None:
         check_config(workload, config, rng)
 
 
+@settings(deadline=None, phases=NO_SHRINK, max_examples=6)
+@given(framed, st.integers(1, 35), st.integers(0, 999))
+def test_convolutions_of_few_channels_leave_out_a_frame(
+    image: Workload, out: int, seed: int
+) -> None:
+    text = image.key.replace("depthwise_conv2d", "conv2d").replace("c=16", "c=3")
+    workload = Workload.parse(f"{text.replace('c=21', 'c=2')} oc={out} epilogue=bias,relu")
+    space, rng = space_of(workload, HOST), np.random.default_rng(seed)
+    drawn = [c for c in space.sample(rng, 80) if c.text("algorithm") == "frameless"]
+    for config in drawn[:2]:
+        verify(finish(lowered(workload, HOST, config)), HOST)
+        check_config(workload, config, rng)
+
+
 def _finished(width: int, tile: int) -> Program:
     workload = Workload.parse(f"depthwise_conv2d c=16 h=9 w={width} kh=3 kw=3 pad=1 const=weight")
     config = {**dict(default_of(workload, HOST)), "x_tile": tile, "y_tile": 1}

@@ -44,6 +44,8 @@ class CpuConv2d(CpuScheduler):
             if not is_floating(workload.dtype):
                 return SearchSpace(tuple(subspaces))
         subspaces += [conv_direct.channels_space(g, target), conv_direct.width_space(g, target)]
+        if conv_direct.has_few_framed(workload, g, target):
+            subspaces.append(conv_direct.frameless_space(g, target))
         if not g.pointwise:
             subspaces.append(conv_im2col.space(g, target))
         if g.winograd and is_floating(workload.dtype):  # its transforms need fractions
@@ -93,7 +95,7 @@ class CpuConv2d(CpuScheduler):
                 return conv_tiles.schedule(workload, target, g, structure)
             case "dot":
                 return conv_dot.schedule(workload, target, g, structure)
-            case "channels":
+            case "channels" | "frameless":
                 return conv_direct.channels_schedule(workload, target, g, structure)
             case "winograd2" | "winograd4" as name:
                 return conv_winograd.schedule(workload, target, g, structure, int(name[-1]))

@@ -5,13 +5,23 @@ channels; input pixels are broadcast, weights packed so that the tile reads them
 on plain and channel-blocked inputs, any stride and dilation; writes blocked outputs (plain ones
 where the layout cannot be blocked), as vectors of channels lie there.
 
+`frameless`: `channels` on images that are read without a frame: sums leave out the taps in it
+(`ir.transforms.borders`). For few input channels, whose copy into a frame costs what a tap does.
+
 `width`: a tile of oc_tile output channels times n_vectors vectors of neighbouring pixels; weights
 are broadcast. Needs no channel blocking, so it is the natural form for NCHW in and out at stride 1.
 
 A pointwise convolution is flattened first: its pixels form one long row.
 """
 
-from tilesmith.search_space.convolution.geometry import Geometry, layout_names, layout_of
+from dataclasses import replace
+
+from tilesmith.search_space.convolution.geometry import (
+    Geometry,
+    has_pad_value,
+    layout_names,
+    layout_of,
+)
 from tilesmith.search_space.expressions.dtypes import is_narrow, widened
 from tilesmith.search_space.expressions.expression import as_expr, var
 from tilesmith.search_space.hardware.instruction_set import vector_width
@@ -70,6 +80,22 @@ def channels_space(g: Geometry, target: Target) -> Subspace:
     limit = register_limit(tile_size, var("n_vectors"), registers, formula)
     code = unrolled_limit(tile_size * var("c_unroll"), "y_tile*x_tile*n_vectors*c_unroll")
     return Subspace((("algorithm", "channels"),), knobs, (limit, code))
+
+
+def frameless_space(g: Geometry, target: Target) -> Subspace:
+    """Knobs of `channels`, all tiles of a row in one block: its ends are borders."""
+    channels = channels_space(g, target)
+    knobs = (
+        replace(knob, values=knob.values[-1:]) if knob.name == "x_block" else knob
+        for knob in channels.knobs
+    )
+    return Subspace((("algorithm", "frameless"),), tuple(knobs), channels.constraints)
+
+
+def has_few_framed(workload: Workload, g: Geometry, target: Target) -> bool:
+    """Whether there are fewer input channels than lanes, in images with a frame of zeros."""
+    zeros = any(g.pads) and not has_pad_value(workload) and not is_narrow(workload.dtype)
+    return zeros and g.channels < vector_width(target)
 
 
 def channels_default(g: Geometry, target: Target) -> Config:
@@ -169,7 +195,9 @@ def set_layouts(schedule: Schedule, workload: Workload, structure: Config, g: Ge
     source = layout_of(structure.text("input_layout"))
     result = layout_of(structure.text("output_layout"))
     schedule = schedule.set_layout("data", source)
-    if any(g.pads):
+    if any(g.pads) and structure.text("algorithm") == "frameless":
+        schedule = schedule.inline("padded")
+    elif any(g.pads):
         schedule = schedule.set_layout("padded", source)
         schedule = pad_schedule(schedule, structure.text("input_layout"))
     for tensor in schedule.compute.inputs:
