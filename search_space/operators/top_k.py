@@ -6,7 +6,8 @@
     y[j]      = 2^32 - 1 - sorted[j] mod 2^32
 
 ONNX TopK, opset 11, whose values are gathered by these indices. The smallest are the largest of
--1 - ordinal(x). What is not a number is larger than all numbers (with its sign set: smaller).
+-1 - ordinal(x). What is not a number is larger than all numbers, whatever its sign: what x86 gives
+for inf - inf has it set.
 """
 
 from collections.abc import Sequence
@@ -74,7 +75,7 @@ class TopK(Template):
 
     def reference(self, workload: Workload, inputs: Arrays) -> Array:
         x, position = inputs["x"], workload.integer("axis")
-        orders: Array = np.asarray(evaluate(call("ordinal", operand(0)), [x]))
+        orders: Array = np.asarray(evaluate(_order(workload, operand(0)), [x]))
         turned = orders if workload.text("kind") == "min" else -1 - orders.astype(np.int64)
         order = np.argsort(turned, axis=position, kind="stable")
         return np.take(order, np.arange(workload.integer("k")), axis=position)
@@ -88,7 +89,7 @@ class TopK(Template):
         rest = () if behind == 1 else (axis("t", behind),)
         row = (o, *rest)
         at = tuple(a.var for a in row)
-        order: Scalar = call("ordinal", load("x", o.var, i.var, *at[1:]))
+        order = _order(workload, load("x", o.var, i.var, *at[1:]))
         if workload.text("kind") == "min":
             order = call("subtract", -1, order)
         high = call("multiply", call("to_int64", order), _SHIFT)
@@ -105,6 +106,14 @@ class TopK(Template):
         )
         whole = (before, length, *((behind,) if rest else ()))
         return ComputeDefinition(self.operator, (Tensor("x", whole, workload.dtype),), stages)
+
+
+def _order(workload: Workload, x: Scalar) -> Scalar:
+    """A whole number of 32 bits for each element, the larger the larger the element."""
+    order = call("ordinal", x)
+    if workload.dtype not in _DTYPES[:3]:
+        return order
+    return call("where", call("is_nan", x), (1 << 31) - 1, order)
 
 
 _DTYPES = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint16", "uint8")

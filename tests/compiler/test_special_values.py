@@ -265,3 +265,13 @@ def test_logarithms_of_sums_of_infinite_powers() -> None:
                      opset=18, a=[1])  # fmt: skip
     wanted = np.array([np.inf, -np.inf, np.inf, np.nan, 3e38], np.float32)
     agree(run(model, host_target(), rows), wanted)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+def test_what_is_no_number_is_the_largest_whatever_its_sign(target: Target, largest: int) -> None:
+    """inf - inf has its sign set on x86."""
+    text = "g (float[2, 6] x) => (float[2, 4] y) { s = Sub(x, x) t = Add(s, x) y, i = TopK(t, k) }"
+    model = model_of(text.replace("TopK", f"TopK<largest = {largest}>"), k=np.array([4]))
+    x = np.array([[3, np.inf, -1, 2, -np.inf, 0], [np.nan, 1, 5, np.inf, 2, 4]], np.float32)
+    wanted = np.sort(np.where(np.isfinite(x), x, np.nan), axis=1)
+    agree(run(model, target, x), wanted[:, ::-1][:, :4] if largest else wanted[:, :4])
