@@ -19,9 +19,11 @@ def einsum(composer: Composer, node: Node) -> str | None:
     equation = str(node.attribute("equation", "")).replace(" ", "")
     operands, arrow, result = equation.partition("->")
     left, comma, right = operands.partition(",")
+    if not arrow or not comma:
+        return None
     if "..." in equation:
         left, right, result = _spelled_out(composer, node, (left, right, result))
-    if not arrow or not comma or not all(part.isalpha() for part in (left, right, result)):
+    if not all(part.isalpha() for part in (left, right, result)):
         return None
     if any(len(set(part)) != len(part) for part in (left, right, result)):
         return None
