@@ -89,9 +89,7 @@ def test_an_einsum_that_is_no_product_stays_on_the_host(equation: str) -> None:
     check_both(onnx.shape_inference.infer_shapes(model_without_output_shape(model)), host=1)
 
 
-@pytest.mark.parametrize(
-    "equation", ["...ii", "i...i", "ab...->...", "...ab->ba..."]
-)
+@pytest.mark.parametrize("equation", ["...ii", "i...i", "ab...->...", "...ab->ba..."])
 def test_an_einsum_of_one_operand_may_have_an_ellipsis(equation: str) -> None:
     text = f'g (float[3, 3, 3] x) => (float y) {{ y = Einsum<equation="{equation}">(x) }}'
     check_both(model_without_output_shape(model_of(text)), host=1)

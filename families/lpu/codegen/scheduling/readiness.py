@@ -123,6 +123,8 @@ class StartRequest:
         floor: the cycle before which nothing may begin.
         cut, spans: pieces of every access, and its blocks with the vectors of each stripe; once
             they are asked for.
+        probed: a start before which it cannot be met, as was found (`settling.probe`): what is
+            taken stays so.
     """
 
     name: str
@@ -135,6 +137,7 @@ class StartRequest:
     floor: int = 0
     cut: dict[RowAccess, tuple[WordPiece, ...]] = field(default_factory=dict)
     spans: dict[RowAccess, list[tuple[int, Spans]]] = field(default_factory=dict)
+    probed: int = 0
 
     @property
     def first(self) -> int:

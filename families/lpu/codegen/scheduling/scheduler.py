@@ -267,9 +267,12 @@ class _Scheduler:
                 continue
             request.floor = max(chain.not_before, self.comes(plan, request))
             free = self.free(plan, types)
-            start = max(*free, earliest(self.board, request))
-            start = start if known else probe(self.board, request, start)
+            start = max(*free, earliest(self.board, request), 0 if known else request.probed)
             reach = sum(abs(flow.cell(0) - flow.tau) for flow in plan.flows)
+            if best is not None and start + reach >= best[0]:
+                continue  # nor does it when it is probed, which makes it later
+            if not known:
+                start = request.probed = probe(self.board, request, start)
             if best is None or start + reach < best[0]:
                 idle = start - min(free) if plan.choice.planes else 0
                 best = start + reach, _Candidate(number, types, plan, request, start, idle)

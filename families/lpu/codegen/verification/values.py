@@ -167,12 +167,14 @@ class _Held:
         self.rank = _rank(schedule)
         writes = _tokens(schedule, np.flatnonzero(schedule.table["op"] == BurstOp.WRITE))
         self.keys = writes.word * _CYCLES + writes.cycle + latency(schedule.chip, BurstOp.WRITE)
+        self.chains = len(self.rank) + 1
+        pairs = writes.name * self.chains + self.rank[schedule.table["chain"][writes.burst]]
+        new = np.append(True, np.diff(pairs) != 0)[: pairs.size]  # most are as the one before
+        self.writers = np.unique(pairs[new])
         order = np.argsort(self.keys, kind="stable")
         self.keys = self.keys[order]
         self.writes = _Tokens(*(c[order] for c in vars(writes).values()))
-        self.chains = len(self.rank) + 1
         self.author = self.rank[schedule.table["chain"][self.writes.burst]]
-        self.writers = np.unique(self.writes.name * self.chains + self.author)
         self._regions()
 
     def _regions(self) -> None:
