@@ -36,7 +36,6 @@ from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judges_as_measured
 from tilesmith.tuner.learning.predictor import Predictor
-from tilesmith.tuner.pretrained.pretrained import pretrained
 from tilesmith.tuner.search.strata import propose_batch, strata
 from tilesmith.tuner.surrogates.cost_model import cost_models
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures
@@ -52,7 +51,7 @@ _MARKS = (32, 100, 200)
 _WITHIN = 1.05
 _SHARES = 4
 """Parts that the seeds are shared out in."""
-_STRATEGIES = "evolutionary,evolutionary+pretrained,metaschedule,random"
+_STRATEGIES = "evolutionary,metaschedule,random"
 _DEFAULT = "evolutionary"
 _LAYOUT_TRIALS = TuneOptions().layout_trials
 _MODELS = {"metaschedule": "xgboost"}
@@ -72,8 +71,7 @@ def search(
     """Best latency after each trial, as a multiple of the optimum.
 
     Args:
-        name: of the strategy; with "+pretrained" behind it, it starts from the model that comes
-            with the package.
+        name: of the strategy.
         trials: measured at least.
         most: measured at most, while the best is not within 5 % of the optimum.
         hidden: whether the judge's latency is hidden though it is not the label.
@@ -83,12 +81,10 @@ def search(
     template = template_of(workload.operator)
     state = TuningState(TuningTask(workload), table.space, first, "simulator", rng)
     state.layouts = lambda config: template.layouts(workload, config)
-    name, _, mode = name.partition("+")
     model = cost_models[_MODELS.get(name, "blend")]
-    prior = pretrained(target.family) if mode == "pretrained" else None
     shown = not hidden and not judges_as_measured(target)
     source = JudgedFeatures(table, target, analytical=shown)
-    predictor = Predictor(source, model, prior=prior)
+    predictor = Predictor(source, model)
     state.predict = lambda configs: predictor.score(state, configs)
     state.estimate = lambda configs: predictor.estimate(state, configs)
     state.joint = lambda configs: predictor.joint(state, configs)

@@ -8,9 +8,9 @@ cache (as NEON cores). Each of ten workloads is searched in its whole space (100
 and more) on every machine; then again with the best that another machine found as a starting point,
 as jobs on a shared database are (`tuner.search.opening`). Told is after how many trials each came
 within 5 % of the best that any of these searches found on that machine; one that never did counts
-as one trial more than it had. Searches start from no model, or with `--shipped` from the package's,
-as jobs do. Prints one JSON object: for each pair of machines, for all of them, and for the searches
-that took more than a few trials by themselves. Nothing depends on the clock.
+as one trial more than it had. Searches start from no model. Prints one JSON object: for each pair
+of machines, for all of them, and for the searches that took more than a few trials by themselves.
+Nothing depends on the clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
 from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.learning.predictor import Predictor
-from tilesmith.tuner.pretrained.pretrained import pretrained
 from tilesmith.tuner.search.strata import propose_batch, strata
 from tilesmith.tuner.search.task_search import starting_points
 from tilesmith.tuner.strategies.evolutionary import Evolutionary
@@ -59,11 +58,10 @@ MACHINES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How each search goes: trials, seed, and whether it starts from the package's model."""
+    """How each search goes."""
 
     trials: int
     seed: int
-    shipped: bool
 
 
 Curve = list[tuple[float, Config]]
@@ -85,8 +83,7 @@ def search(key: str, name: str, seeds: Sequence[Config], plan: Plan) -> Curve:
     rng = np.random.default_rng([plan.seed, int(workload.digest, 16)])
     state = TuningState(TuningTask(workload), space, default_of(workload, target), "simulator", rng)
     source = JudgedFeatures(judge, target, analytical=False)
-    known = pretrained(target.family) if plan.shipped else None
-    predictor = Predictor(source, Blend, prior=known)
+    predictor = Predictor(source, Blend)
     predictor.introduce(state)
     state.layouts = lambda config: template_of(workload.operator).layouts(workload, config)
     state.predict = lambda configs: predictor.score(state, configs)
@@ -166,11 +163,10 @@ def summary(pairs: Sequence[tuple[int, int]]) -> dict[str, float | int]:
 @click.option("--trials", default=48, show_default=True, help="of each search")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--jobs", default=1, show_default=True, help="processes that search")
-@click.option("--shipped", is_flag=True, help="start from the package's model")
-def main(machines: str, trials: int, seed: int, jobs: int, shipped: bool) -> None:
+def main(machines: str, trials: int, seed: int, jobs: int) -> None:
     """Print trials to 5 % with and without what is best on another machine."""
     names = machines.split(",")
-    plan = Plan(trials, seed, shipped)
+    plan = Plan(trials, seed)
     pairs: dict[str, list[tuple[int, int]]] = {}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         asked = [pool.submit(compared, key, names, plan) for key in KEYS]

@@ -75,7 +75,7 @@ def corpus_of(machine: Machine) -> Corpus:
 
 
 def test_a_model_of_a_machine_the_judge_is_wrong_about_ranks_better() -> None:
-    made = train(corpus_of(unlike_the_judge), SMALL, None)
+    made = train(corpus_of(unlike_the_judge), SMALL)
     scores = made.scores[TARGET.identity]
     assert scores.better and scores.instead == "analytical" and scores.workloads == len(SIZES)
     assert scores.model.accuracy > scores.others["analytical"].accuracy + 0.05
@@ -84,7 +84,7 @@ def test_a_model_of_a_machine_the_judge_is_wrong_about_ranks_better() -> None:
 
 
 def test_a_model_of_noise_is_no_better() -> None:
-    scores = train(corpus_of(noise), SMALL, None).scores[TARGET.identity]
+    scores = train(corpus_of(noise), SMALL).scores[TARGET.identity]
     assert not scores.better and "no better than" in scores.sentence
 
 
@@ -94,7 +94,7 @@ def test_it_is_the_same_wherever_its_parts_were_fitted() -> None:
     def backwards(function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [function(*arguments) for arguments in asked[::-1]][::-1]
 
-    here, there = train(data, SMALL, None), train(data, SMALL, None, backwards)
+    here, there = train(data, SMALL), train(data, SMALL, backwards)
     assert here.model.to_text({}) == there.model.to_text({})
     assert here.scores == there.scores
 
@@ -123,7 +123,7 @@ def test_kin_is_held_out_together() -> None:
 def test_too_few_workloads_say_so() -> None:
     data = corpus_of(noise)
     with pytest.raises(InputError, match="3 kinds of workloads are too few"):
-        train(data.of(data.groups < 3), SMALL, None)
+        train(data.of(data.groups < 3), SMALL)
 
 
 def test_what_drawing_comes_to_is_the_mean_over_all_draws() -> None:

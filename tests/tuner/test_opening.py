@@ -39,7 +39,7 @@ def test_bests_elsewhere_that_score_clearly_worse_take_no_trial() -> None:
 
 
 def test_what_another_machine_found_is_tried_first() -> None:
-    plan = transfer.Plan(trials=2, seed=0, shipped=False)
+    plan = transfer.Plan(trials=2, seed=0)
     workload = Workload.parse("conv2d c=32 h=3 w=3 oc=32 kh=1 kw=1 const=weight")
     there = space_of(workload, transfer.machine("skylake"))
     here = space_of(workload, transfer.machine("zen"))

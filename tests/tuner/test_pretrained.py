@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.pretrained import pretrained as module
 from tilesmith.tuner.pretrained.learners import Ensemble, NeuralNetwork
-from tilesmith.tuner.pretrained.pretrained import FOLDER, Pretrained, reference, relative, usual
+from tilesmith.tuner.pretrained.pretrained import Pretrained, reference, relative, usual
 from tilesmith.tuner.surrogates.knob_features import KnobColumns
 from tilesmith.tuner.tasks.feature_source import JudgedFeatures
 from tilesmith.tuner.tasks.task import Trial, TuningState, TuningTask
@@ -78,11 +76,10 @@ def trials(configs: Sequence[Config]) -> list[Trial]:
     ]
 
 
-def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
+def test_a_saved_model_predicts_the_same() -> None:
     model = small_model()
-    model.save(tmp_path / "made" / "m.json", {"family": "test"})
-    again = Pretrained.load(tmp_path / "made" / "m.json")
-    assert again is not None and again.columns == COLUMNS
+    again, stale = Pretrained.parsed(model.to_text({"family": "test"}), "m")
+    assert again is not None and stale == [] and again.columns == COLUMNS
     rng = np.random.default_rng(1)
     features, usually = rng.random((20, COLUMNS), np.float32), rng.random((2, COLUMNS), np.float32)
     configs = state().space.sample(rng, 20)
@@ -91,31 +88,18 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
 
 
 def test_a_model_of_another_version_is_reported_and_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = tmp_path / "cpu.json"
-    small_model().save(path, {})
+    text = small_model().to_text({})
     monkeypatch.setattr(module, "SIMULATOR", "of another time")
-    with caplog.at_level(logging.WARNING):
-        assert Pretrained.load(path) is None
-    assert "another version of: simulator" in caplog.text
+    assert Pretrained.parsed(text, "m") == (None, ["simulator"])
 
 
 @pytest.mark.parametrize("end", ["", "[1]", '{"versions": 3}', "half"])
-def test_what_is_no_model_is_refused(tmp_path: Path, end: str) -> None:
-    path = tmp_path / "cpu.json"
-    small_model().save(path, {})
-    path.write_text(path.read_text()[:2000] if end == "half" else end)
-    with pytest.raises(InputError, match="is not a pretrained cost model"):
-        Pretrained.load(path)
-
-
-def test_the_models_that_come_with_the_package_are_small_and_whole() -> None:
-    found = sorted(FOLDER.glob("*.json"))
-    assert "cpu" in {path.stem for path in found}
-    for path in found:
-        assert path.stat().st_size < 1_000_000
-        assert Pretrained.load(path) is not None, "made for another version: it would not be used"
+def test_what_is_no_model_is_refused(end: str) -> None:
+    text = small_model().to_text({})[:2000] if end == "half" else end
+    with pytest.raises(InputError, match="'m' is not a pretrained cost model"):
+        Pretrained.parsed(text, "m")
 
 
 def test_the_reference_of_a_space_is_always_the_same() -> None:

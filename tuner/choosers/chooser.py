@@ -16,9 +16,9 @@ from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.measure import MeasuredBy, result_from_json
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.learning.learning import SHIPPED, Known, Learning
+from tilesmith.tuner.learning.learning import Known, Learning
 from tilesmith.tuner.measurement.runner import Candidates, DeterministicRunner, Results
-from tilesmith.tuner.pretrained.pretrained import Pretrained, pretrained
+from tilesmith.tuner.pretrained.pretrained import Pretrained
 from tilesmith.tuner.search.elsewhere import Elsewhere, message
 from tilesmith.tuner.search.search import Search, SearchJob
 from tilesmith.tuner.search.task_search import TaskSearch
@@ -133,9 +133,9 @@ def setup_of(search: Search) -> Json:
 
 
 def _known_text(search: Search) -> list[str]:
-    """What the search starts from: its name, and its text unless every installation has it."""
+    """What the search starts from: its name and its text."""
     known = search.known
-    if known.model is None or known.name == SHIPPED:
+    if known.model is None:
         return [known.name, ""]
     return [known.name, known.model.to_text({}, search.runner.measured_by)]
 
@@ -163,9 +163,7 @@ def _learning(setup: Json, target: Target) -> Learning:
     module, _, name = setup["judge"].partition(":")
     source = JudgedFeatures(getattr(importlib.import_module(module), name), target, setup["shown"])
     name, text = setup["known"]
-    model = pretrained(target.family) if name == SHIPPED else None
-    if text:
-        model, _ = Pretrained.parsed(text, name, setup["measured_by"])
+    model = Pretrained.parsed(text, name, setup["measured_by"])[0] if text else None
     return Learning(source, setup["model"], Known(model, name))
 
 

@@ -7,10 +7,8 @@ from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.measure import MeasuredBy
 from tilesmith.search_space.results.model_evaluator import ModelEvaluator
 from tilesmith.tuner.measurement.runner import Runner
-from tilesmith.tuner.pretrained.pretrained import Pretrained, pretrained
+from tilesmith.tuner.pretrained.pretrained import Pretrained
 from tilesmith.tuner.tasks.feature_source import FeatureSource, Judge, JudgedFeatures, KnobFeatures
-
-SHIPPED = "shipped"
 
 
 @dataclass(frozen=True)
@@ -19,7 +17,7 @@ class Known:
 
     Attributes:
         model: None: there is none.
-        name: number in the database, `SHIPPED` for the package's own, "" for none.
+        name: number in the database, "" for none.
     """
 
     model: Pretrained | None = None
@@ -35,8 +33,7 @@ class Judging:
         is_label: whether the judge's latency is what the simulator measures; it is hidden from the
             model that learns it, and shown where the simulator measures otherwise.
         evaluator: judges the top candidates inside the whole model; its choices are reported.
-        known: models of the machine's own measurements, by label; the package's where there is
-            none.
+        known: models of the machine's own measurements, by label.
     """
 
     judge: Judge | None = None
@@ -79,6 +76,4 @@ def learning_of(
     if screening:
         return Learning(features, "")
     known = judging.known.get(runner.measured_by, Known())
-    if simulated and known.model is None and (shipped := pretrained(target.family)) is not None:
-        known = Known(shipped, SHIPPED)
     return Learning(features, asked or ("blend" if simulated else "residual"), known)

@@ -1,3 +1,1 @@
-"""Cost models trained before the job, on many workloads: corpus, fitting, arrays, the shipped
-files (`models/`).
-"""
+"""Cost models trained before the job, on a database's trials: corpus, fitting, arrays."""

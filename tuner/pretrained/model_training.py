@@ -85,7 +85,7 @@ class Scores:
     Attributes:
         workloads: kinds of them.
         model: the model's ranking.
-        others: those of what there is without it, by name: "analytical", "shipped", "none".
+        others: those of what there is without it, by name: "analytical", "none".
         instead: which of these a job uses without the model.
         better: whether the model ranks better than that.
     """
@@ -132,13 +132,11 @@ class Trained:
 def train(
     data: Corpus,
     recipes: Sequence[FittingRecipe],
-    shipped: Pretrained | None,
     mapped: Mapped = here,
 ) -> Trained:
     """The best recipe fitted to all of `data`, and its scores on workloads held out.
 
     Args:
-        shipped: the model that a job would start from without this one, if there is one.
         mapped: fits parts elsewhere.
 
     Raises:
@@ -175,7 +173,7 @@ def train(
               for n in numbers}  # fmt: skip
     fair = {group: held_out[chosen[fold]][group] for group, fold in fold_of.items()}
     best = _best(held_out)
-    scores = _scores(data, fair, shipped)
+    scores = _scores(data, fair)
     return Trained(wholes[best], recipes[best], scores, subjects, len(data.groups))
 
 
@@ -192,9 +190,7 @@ def _qualities(data: Corpus, model: Pretrained) -> dict[int, Quality]:
     }
 
 
-def _scores(
-    data: Corpus, fair: Mapping[int, Quality], shipped: Pretrained | None
-) -> dict[str, Scores]:
+def _scores(data: Corpus, fair: Mapping[int, Quality]) -> dict[str, Scores]:
     """Of every target with enough workloads."""
     others: dict[str, dict[int, Quality]] = {"none": {}}
     for part in data.by_workload():
@@ -202,9 +198,7 @@ def _scores(
         others["none"][group] = Quality.of_chance(part.latencies)
         if np.isfinite(part.analytical).all():
             others.setdefault("analytical", {})[group] = Quality.of(part.analytical, part.latencies)
-    if shipped is not None and shipped.columns == data.features.shape[1]:
-        others["shipped"] = _qualities(data, shipped)
-    instead = next(name for name in ("shipped", "analytical", "none") if name in others)
+    instead = "analytical" if "analytical" in others else "none"
     scores = {}
     for target in sorted({subject.target for subject in data.subjects.values()}):
         groups = [g for g, subject in data.subjects.items() if subject.target == target]

@@ -1,7 +1,7 @@
 """Pretrained cost models: what is known of a family of targets before anything is measured.
 
-One file a target family comes with the package, in `cost_models/pretrained/`; others are kept in a
-tuning database, made from its own trials (`tuner.pretrained.model_training`). A model ranks the
+They are kept in a tuning database, made from its own trials (`tuner.pretrained.model_training`);
+none comes with the package (docs/decisions/0055). A model ranks the
 configurations of a workload it never saw, so that even the first batch of a job is good. The job's
 own model then learns what it gets wrong (`Samples.prior`), and drops it where it does harm.
 
@@ -14,10 +14,7 @@ and not used; nothing in a model's text can do worse than rank badly.
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,15 +31,12 @@ from tilesmith.tuner.pretrained.learners import Ensemble, Trees
 from tilesmith.tuner.surrogates.cost_model import Floats, log_analytical
 from tilesmith.tuner.surrogates.knob_features import KnobColumns
 
-FOLDER = Path(__file__).parent / "models"
 REFERENCE = 48
 """Configurations of a space that features are compared with."""
 MOST_BYTES = 4_000_000
-"""Length of a model's text; those that come with the package have a tenth."""
+"""Length of a model's text."""
 _LEAST_SPREAD = 0.1
 """Least deviation that features are measured in."""
-
-_log = logging.getLogger(__name__)
 
 
 def versions(measured_by: MeasuredBy = "simulator") -> dict[str, str]:
@@ -131,28 +125,6 @@ class Pretrained:
         }
         return json.dumps(saved)
 
-    def save(self, path: Path, made_from: Mapping[str, str]) -> None:
-        """Write what `load` reads."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.to_text(made_from) + "\n")
-
-    @classmethod
-    def load(cls, path: Path) -> "Pretrained | None":
-        """The model of a file; None, and a warning, if it was made for other versions.
-
-        Raises:
-            InputError: the file is no pretrained model.
-        """
-        model, stale = cls.parsed(path.read_text(errors="replace"), str(path))
-        if stale:
-            _log.warning(
-                "the pretrained cost model %s was made for another version of: %s; tuning goes on "
-                "without it ('tilesmith models train' makes one anew)",
-                path.name,
-                ", ".join(stale),
-            )
-        return model
-
     @classmethod
     def parsed(
         cls, text: str, name: str, measured_by: MeasuredBy = "simulator"
@@ -198,10 +170,3 @@ def inputs(
 ) -> NDArray[np.float32]:
     """What a learner sees of configurations, shape (n, 3 f + knobs), finite."""
     return np.nan_to_num(np.hstack([relative(features, usually), knobs]))
-
-
-@cache
-def pretrained(family: str) -> Pretrained | None:
-    """The model that comes with the package for a target family, if there is a current one."""
-    path = FOLDER / f"{family}.json"
-    return Pretrained.load(path) if path.exists() else None

@@ -12,8 +12,11 @@ from tilesmith.records.learning.cost_models import StoredModel
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.measure import MeasuredBy
 from tilesmith.search_space.support.errors import DatabaseError, InputError
-from tilesmith.tuner.learning.learning import SHIPPED, Known
-from tilesmith.tuner.pretrained.pretrained import Pretrained, pretrained
+from tilesmith.tuner.learning.learning import Known
+from tilesmith.tuner.pretrained.pretrained import Pretrained
+
+WITHOUT = "the analytical latency, where there is one"
+"""What scores start from without a model of the database."""
 
 
 def starting_point(
@@ -31,7 +34,7 @@ def starting_point(
         return chosen(database, target, measured_by)
     name = str(saved.get("models", {}).get(measured_by, ""))
     if not name.isdigit():
-        return Known(), _otherwise(target, measured_by)
+        return Known(), WITHOUT
     try:
         known = Known(model_of(database, cost_models.stored(database, int(name))), name)
     except (DatabaseError, InputError) as error:
@@ -65,8 +68,7 @@ def chosen(database: Database, target: Target, measured_by: MeasuredBy) -> tuple
                 continue
             origin = f"{model.recipe}, made from {model.trials} trials"
             return known, f"cost model {model.id} of the database ({origin})"
-    otherwise = _otherwise(target, measured_by)
-    return Known(), f"{otherwise}; not cost model {'; '.join(refusals)}" if refusals else otherwise
+    return Known(), f"{WITHOUT}; not cost model {'; '.join(refusals)}" if refusals else WITHOUT
 
 
 def model_of(database: Database, stored: StoredModel) -> Pretrained:
@@ -89,10 +91,3 @@ def _accuracy(model: StoredModel, target: Target) -> float:
         return float(model.scores[target.identity]["model"]["accuracy"])
     except (KeyError, TypeError, ValueError):
         return 0.0
-
-
-def _otherwise(target: Target, measured_by: MeasuredBy) -> str:
-    """What scores start from without a model of the database."""
-    if measured_by == "simulator" and pretrained(target.family) is not None:
-        return f"the {SHIPPED} model of the family '{target.family}'"
-    return "the analytical latency, where there is one"

@@ -21,7 +21,7 @@ from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.tuner.pretrained.model_corpus import Mapped, corpus, here
 from tilesmith.tuner.pretrained.model_fitting import NETWORKS, TREES
 from tilesmith.tuner.pretrained.model_training import FEWEST, Scores, Trained, train
-from tilesmith.tuner.pretrained.pretrained import pretrained, versions
+from tilesmith.tuner.pretrained.pretrained import versions
 
 _LABELS: tuple[MeasuredBy, ...] = ("hardware", "simulator")
 
@@ -118,12 +118,11 @@ def _trained(
 ) -> TrainingReport:
     label = subject.measured_by
     data, left_out = corpus(part, label, mapped)
-    shipped = pretrained(subject.family) if label == "simulator" else None
     recipes = TREES if label == "hardware" else (*TREES, NETWORKS)
     try:
         if data is None:
             raise InputError("nothing on record can be learned from")
-        trained = train(data, recipes, shipped, mapped)
+        trained = train(data, recipes, mapped)
     except InputError as error:
         return TrainingReport(subject, None, False, "", 0, 0, {}, str(error), left_out)
     number = _kept(database, subject, trained)
