@@ -140,10 +140,12 @@ class Clock:
 def by_simulator(
     order: TuningOrder, seconds: float, seed: int, token: CancelToken, pause: Pause
 ) -> TuneReport:
-    """A round whose trials the simulator judges: a fixed number of them, whatever the time."""
+    """A round as `on_record`, whose trials the simulator judges: a fixed number of them, whatever
+    the time."""
     from tilesmith.jobs.requests.request import TuneRequest
     from tilesmith.jobs.tuning.job import run_job, tuning_job
 
+    on_record(order, seconds, seed, token, pause)  # the simulator may like defaults best
     asked = order.resolved()
     request = TuneRequest(
         order.model, asked.target, asked.database, asked.shapes, threads=asked.threads,
