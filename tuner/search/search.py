@@ -283,6 +283,8 @@ class Search:
         """Of the first of a round's configurations."""
         if self.in_flight:
             if not oldest.begun:
+                self.begin_rounds(limit)
+            if not oldest.begun:
                 return []
             return self._measuring.finish(oldest.begun.pop(0), self._cancel, self.deadline)
         workload, begin = oldest.task.state.task.workload, time.monotonic()

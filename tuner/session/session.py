@@ -272,9 +272,9 @@ class _Job:
         return ""
 
     def _join_what_is_there(self, phase: _Phase) -> None:
-        """Of rounds in flight at the end of the time, up to the first that is being chosen."""
+        """Of rounds in flight at the end of the time, up to the first that was not begun."""
         search = phase.search
-        while search.in_flight and len(search.rounds) and not search.rounds.first.is_open:
+        while len(search.rounds) and search.rounds.first.begun:
             if not search.join(None):
                 break
             self.show()
