@@ -205,7 +205,7 @@ class _Foretold:
     least: float = 1.0
 
     @property
-    def bound_us(self) -> float | None:
+    def roofline_us(self) -> float | None:
         """What the machine allows, whatever the schedule."""
         if self.compute_us is None or self.memory_us is None:
             return None
@@ -286,7 +286,6 @@ def _operator(times: "StepTimes", recipe: "Recipe", oracle: _Oracle) -> Operator
     threads = min(step.threads or recipe.threads, recipe.threads)
     foretold, calls = oracle.of(step, threads), times.calls
     kind: Kind = "conversion" if step.workload.startswith(f"{CONVERSION} ") else "kernel"
-    sides = [side for side in (foretold.compute_us, foretold.memory_us) if side is not None]
     return OperatorTime(
         _named(step),
         step.workload.partition(" ")[0],
@@ -302,8 +301,7 @@ def _operator(times: "StepTimes", recipe: "Recipe", oracle: _Oracle) -> Operator
         flops=round(foretold.flops * calls),
         bytes=round(foretold.nbytes * calls),
         share_of_bandwidth=_share(foretold.memory_us, times.us, calls),
-        roofline_us=max(sides) * calls if sides else None,
-        bound_us=None if foretold.bound_us is None else foretold.bound_us * calls,
+        roofline_us=None if foretold.roofline_us is None else foretold.roofline_us * calls,
         threads=threads,
         **common,
     )

@@ -29,14 +29,13 @@ class OperatorTime(JsonObject):
         share: of the whole run.
         wait_us: of `us`, what threads wait for each other at its end (mean of all threads).
         sources: names of all of the model's nodes whose work it does.
-        roofline_us: the least that arithmetic and memory allow.
+        roofline_us: the least that the machine allows, whatever the schedule: the arithmetic of the
+            algorithm that has least at peak, or all operands through memory.
         inside: the loop or branch it is in.
         part: of a node that several operators do the work of, which of it this is.
         algorithm: of its schedule, "" where there is one only.
         arithmetic: what that multiplies and adds, as a share of the operator's own `flops`;
-            `share_of_peak` and `roofline_us` are of it.
-        bound_us: the least that the machine allows, whatever the schedule: the arithmetic of the
-            algorithm that has least at peak, or all operands through memory; None: not known.
+            `share_of_peak` is of it.
     """
 
     name: str
@@ -62,7 +61,6 @@ class OperatorTime(JsonObject):
     part: str = ""
     algorithm: str = ""
     arithmetic: float = 1.0
-    bound_us: float | None = None
 
     @property
     def label(self) -> str:
@@ -71,12 +69,8 @@ class OperatorTime(JsonObject):
 
     @property
     def gap_us(self) -> float:
-        """What the machine would save at its bound: all of what is no kernel.
-
-        A kernel that is faster than its bound has its operands in caches, and has no gap.
-        """
-        least = self.bound_us if self.kind == "kernel" else None
-        return max(0.0, self.us - (least or 0.0))
+        """What stands between it and the machine's bound: of what is no kernel, all."""
+        return self.gain_us if self.kind == "kernel" else self.us
 
     @property
     def gain_us(self) -> float:
@@ -187,9 +181,9 @@ class ProfileReport(
 
     @property
     def bound_us(self) -> float | None:
-        """The least that the machine allows: its kernels' bounds, one after the other; None where
-        that of a kernel is not known."""
-        if any(op.bound_us is None for op in self.ops if op.kind == "kernel"):
+        """The least that the machine allows: its kernels' rooflines, one after the other; None
+        where that of a kernel is not known."""
+        if any(op.roofline_us is None for op in self.ops if op.kind == "kernel"):
             return None
         return self.ops_us - sum(op.gap_us for op in self.ops)
 

@@ -76,8 +76,8 @@ def _head(report: ProfileReport) -> Iterable[str]:
             f"{report.timed_us:.{digits}f} us looked at); a whole call takes "
             f"{report.call_us:.{digits}f} us"
         )
-    if report.bound_us is not None and report.share_of_bound is not None:
-        yield _bound(report, report.bound_us, report.share_of_bound)
+        if report.bound_us is not None and report.share_of_bound is not None:
+            yield _bound(report, report.bound_us, report.share_of_bound)
     if fewer := [op for op in report.ops if abs(op.arithmetic - 1) >= 0.05]:
         names = ", ".join(sorted({op.algorithm for op in fewer}))
         low, high = (f"{pick(op.arithmetic for op in fewer):.2g}" for pick in (min, max))

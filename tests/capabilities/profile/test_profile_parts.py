@@ -39,11 +39,11 @@ def test_what_looking_costs_is_taken_off_by_calls_and_never_more_than_a_note_tak
 
 def test_the_bound_is_of_kernels_and_names_the_largest_gaps() -> None:
     ops = (
-        OperatorTime("a", "conv2d", 50.0, bound_us=20.0),
-        OperatorTime("b", "matmul", 10.0, bound_us=30.0),  # its operands were in a cache
-        OperatorTime("c", "layout_transform", 8.0, kind="conversion", bound_us=3.0),
+        OperatorTime("a", "conv2d", 50.0, roofline_us=20.0),
+        OperatorTime("b", "matmul", 10.0, roofline_us=30.0),  # its operands were in a cache
+        OperatorTime("c", "layout_transform", 8.0, kind="conversion", roofline_us=3.0),
         OperatorTime("d", "Unique", 12.0, kind="host"),
-        OperatorTime("e", "exp", 5.0, bound_us=4.0),
+        OperatorTime("e", "exp", 5.0, roofline_us=4.0),
     )
     report = ProfileReport("m", "cpu", 1, "fp32", "hardware", 90.0, ops, plain_us=90.0)
     assert report.bound_us == pytest.approx(20 + 10 + 4)
