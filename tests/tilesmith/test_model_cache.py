@@ -175,6 +175,19 @@ def test_the_folder_is_bounded(
     assert len(list(cache.glob("*.json"))) == len(list(cache.glob("*.tsm"))) == 3
 
 
+def test_what_killed_writers_left_behind_goes(tmp_path: Path, cache: Path) -> None:
+    again(saved(tmp_path / "first.onnx"))
+    for name in (".a.partial", ".b.partial", "c.0123.tsm", "d.0123.tsm"):
+        (cache / name).touch()
+    for name in (".a.partial", "c.0123.tsm"):
+        os.utime(cache / name, (1.0, 1.0))
+    again(saved(tmp_path / "second.onnx"))
+    left = {path.name for path in cache.iterdir()}
+    assert {".b.partial", "d.0123.tsm"} < left, "somebody may be writing them"
+    assert not {".a.partial", "c.0123.tsm"} & left
+    assert len(left) == 2 + 2 * 2, "two models with their records are kept"
+
+
 def test_what_cannot_be_known_by_files_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,8 @@ _NOT_DECISIVE = (LIMIT, object_cache.ENVIRONMENT, "TILESMITH_TUNE", "TILESMITH_D
 """Variables that decide nothing, or what the request says."""
 _TICK_S = 0.05
 """A file that changed within so many seconds might change again at the same time of its system."""
+_ABANDONED_S = 3600.0
+"""Nobody writes a model for so long."""
 
 State = list[int] | None
 """What a file is known by; None: there is none."""
@@ -291,8 +293,14 @@ def _has_room(folder: Path, model: "Compiled") -> bool:
 
 
 def _shrink(folder: Path) -> None:
-    """Delete models, those used least recently first, until the others fit."""
+    """Delete models, those used least recently first, until the others fit; and what a writer that
+    was killed has left behind."""
     total = 0
+    known = {record.stem for record in folder.glob("*.json")}
+    for file in (*folder.glob(".*.partial"), *folder.glob("*.tsm")):
+        is_old = file.stat().st_mtime < time.time() - _ABANDONED_S
+        if is_old and file.name.partition(".")[0] not in known:
+            file.unlink(missing_ok=True)
     for record in sorted(folder.glob("*.json"), key=lambda path: -path.stat().st_mtime):
         artifacts = list(folder.glob(f"{record.stem}.*.tsm"))
         total += sum(artifact.stat().st_size for artifact in artifacts)
