@@ -14,16 +14,15 @@ import stat
 import tempfile
 from pathlib import Path
 
+from tilesmith.search_space.support.files import cache_folder
+
 ENVIRONMENT = "TILESMITH_CACHE"
 _DIGEST = hashlib.sha256().digest_size
 
 
 def folder() -> Path:
     """Where objects are kept: `$TILESMITH_CACHE`, else the user's cache folder."""
-    if chosen := os.environ.get(ENVIRONMENT):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "tilesmith" / "objects"
+    return cache_folder(ENVIRONMENT, "objects")
 
 
 def load(key: str) -> bytes | None:

@@ -97,6 +97,19 @@ def _begins(path: Path, mark: bytes) -> bool:
         return stream.read(len(mark)) == mark
 
 
+def cache_folder(variable: str, name: str) -> Path:
+    """Where what can be made again is kept: what an environment variable says, else a folder of
+    that name in the user's cache.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    if chosen := os.environ.get(variable):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tilesmith" / name
+
+
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
     """A stream for the contents of `path`, which appears when the block ends without an error.

@@ -25,6 +25,7 @@ from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Fact, Target
 from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of
+from tilesmith.search_space.support.files import cache_folder
 from tilesmith.simulator.cpu.microbenchmarks.chains import rates, scattered
 from tilesmith.simulator.cpu.microbenchmarks.peak import dot_peak_kernel, peak_kernel
 from tilesmith.simulator.cpu.microbenchmarks.shared_machine import (
@@ -209,10 +210,7 @@ def _fastest(run: Callable[[], None]) -> float:
 
 
 def _path(target: Target) -> Path:
-    chosen = os.environ.get(ENVIRONMENT)
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(chosen) if chosen else base / "tilesmith" / "calibration"
-    return folder / f"{target.identity}.json"
+    return cache_folder(ENVIRONMENT, "calibration") / f"{target.identity}.json"
 
 
 def _read(target: Target) -> dict[str, float] | None:

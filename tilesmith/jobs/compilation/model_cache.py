@@ -34,7 +34,7 @@ from tilesmith.jobs.notices import LOG
 from tilesmith.jobs.requests.request import PRECISIONS, Request, Resolved
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import TilesmithError
-from tilesmith.search_space.support.files import written
+from tilesmith.search_space.support.files import cache_folder, written
 
 if TYPE_CHECKING:
     from tilesmith.compiler.runtime.executable import Executable
@@ -235,8 +235,7 @@ def _state(path: str) -> State:
 
 def _calibrations() -> list[str]:
     """Measurements of machines that targets may take numbers from."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(os.environ.get("TILESMITH_CALIBRATION") or Path(base) / "tilesmith/calibration")
+    folder = cache_folder("TILESMITH_CALIBRATION", "calibration")
     return list(map(str, sorted(folder.glob("*.json"))))
 
 
