@@ -48,9 +48,10 @@ try:
     from tilesmith.tuner.measurement.runner import Candidate
     from tilesmith.tuner.measurement.sharing import SharedMeasuring
     from tilesmith.tuner.search.search import Search
+    from tilesmith.tuner.session.progress import Progress
     from tilesmith.tuner.session.session import _Job, tune
     from tilesmith.tuner.tasks.cancel import CancelToken
-    from tilesmith.tuner.tasks.options import Progress, TuneOptions
+    from tilesmith.tuner.tasks.options import TuneOptions
     from tilesmith.tuner.tasks.task import TuningTask
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"

@@ -25,7 +25,7 @@ try:
     import tilesmith as ts
     from tilesmith.api import tune
     from tilesmith.records import Database
-    from tilesmith.tuner.tasks.options import Progress
+    from tilesmith.tuner.session.progress import Progress
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

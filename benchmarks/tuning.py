@@ -35,10 +35,11 @@ from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.cpu.microbenchmarks.peak import peak_kernel
 from tilesmith.tuner.learning.learning import Judging
 from tilesmith.tuner.measurement.runner import RunnerOptions, runners
+from tilesmith.tuner.session.progress import TuningSummary
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.tasks.feature_source import Judge
 from tilesmith.tuner.tasks.ledger import MemoryLedger
-from tilesmith.tuner.tasks.options import TuneOptions, TuningSummary
+from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.strategy import Json
 from tilesmith.tuner.tasks.task import Trial, TuningTask
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilesmith.display.output import table
-from tilesmith.search_space.support.printable import printable
+from tilesmith.display.printable import printable
 
 if TYPE_CHECKING:
     from tilesmith.capabilities.fault_finding.stepping.report import ComparisonReport, TensorRow

@@ -22,7 +22,9 @@ from tilesmith.jobs.measures.timing import pinned
 from tilesmith.jobs.requests.request import Asked, Request
 from tilesmith.jobs.subjects.subject import is_model
 from tilesmith.search_space.expressions.dtypes import size_of
+from tilesmith.search_space.expressions.scalar import is_product
 from tilesmith.search_space.hardware.target import HOST, Target
+from tilesmith.search_space.scheduling.compute import ComputeDefinition
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import InputError, TilesmithError
 from tilesmith.search_space.workloads.scheduler import scheduler_of
@@ -254,10 +256,24 @@ class _Oracle:
 def _arithmetic(workload: Workload, target: Target, config: Config) -> float:
     """What a schedule multiplies and adds, as a share of what the operator is: Winograd's is less,
     that of padded tiles more."""
-    direct = compute_of(workload).multiply_adds
+    direct = _multiply_adds(compute_of(workload))
     structure = space_of(workload, target).structure(config)
-    chosen = scheduler_of(workload, target).schedule(workload, target, structure).compute
-    return chosen.multiply_adds / direct if direct and chosen.multiply_adds else 1.0
+    schedule = scheduler_of(workload, target).schedule(workload, target, structure)
+    chosen = _multiply_adds(schedule.compute)
+    return chosen / direct if direct and chosen else 1.0
+
+
+def _multiply_adds(compute: ComputeDefinition) -> int:
+    """How often it multiplies and adds at run time: sums of products, of sizes that are known.
+    Matrices folded into the code, most of them 0 and 1, are none."""
+    total = 0
+    literals = {tensor.name for tensor in compute.inputs if tensor.values is not None}
+    for stage in compute.stages:
+        product = is_product(stage.value) and not stage.reads & literals
+        if stage.reducer == "sum" and product and not compute.is_constant(stage.name):
+            extents = (a.extent.constant for a in (*stage.axes, *stage.reduce_axes))
+            total += prod(0 if extent is None else extent for extent in extents)
+    return total
 
 
 def _least_arithmetic(workload: Workload, target: Target) -> float:

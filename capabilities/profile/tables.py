@@ -7,7 +7,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from tilesmith.capabilities.profile.report import OperatorTime, ProfileReport
-from tilesmith.search_space.support.printable import printable
+from tilesmith.display.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

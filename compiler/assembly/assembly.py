@@ -40,7 +40,7 @@ from tilesmith.compiler.recipe.program import (
 from tilesmith.compiler.recipe.updates import written_over
 from tilesmith.compiler.settling.options import Option
 from tilesmith.compiler.settling.settlement import Settled
-from tilesmith.search_space.expressions.formula_ranges import WholeRange
+from tilesmith.search_space.expressions.ranges import WholeRange
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import ModelError, VerificationError

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, get_args
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import InputError, TargetError
 from tilesmith.search_space.support.extensions import absent
-from tilesmith.search_space.support.files import check_output, header_file, package_files
+from tilesmith.search_space.support.files import check_output
 from tilesmith.search_space.support.json_object import JsonObject
 from tilesmith.search_space.support.registry import Registry
 
@@ -156,3 +156,21 @@ def emitter_of(target: Target) -> LibraryEmitter:
         f"target '{target.name}' has no libraries: models of family '{target.family}' are "
         "simulated here; compile for a CPU, or to a .tsm"
     )
+
+
+def package_name(output: Path) -> str:
+    """What build systems call a library by its file: `libmodel.a` is model, as `model.so` is."""
+    stem = output.stem if output.name.startswith(".") else output.name.partition(".")[0]
+    name = stem.removeprefix("lib") or stem
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "_-" else "_" for c in name)
+
+
+def header_file(output: Path) -> Path:
+    """The C header beside a library; package, header and weights have one name."""
+    return output.with_name(f"{package_name(output)}.h")
+
+
+def package_files(output: Path) -> tuple[Path, Path]:
+    """What build systems read about a library, beside it: CMake, and pkg-config."""
+    name = package_name(output)
+    return output.with_name(f"{name}Config.cmake"), output.with_name(f"{name}.pc")

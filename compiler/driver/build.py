@@ -23,6 +23,7 @@ from tilesmith.compiler.recipe.placement import device_tensors
 from tilesmith.compiler.recipe.program import Recipe
 from tilesmith.compiler.recipe.updates import with_updates
 from tilesmith.compiler.rewriting.graph_pass import apply
+from tilesmith.compiler.rewriting.rounds import Rounds
 from tilesmith.compiler.runtime.executable import Executable
 from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.in_model import Choices, assignments, between_kernels, fastest
@@ -32,7 +33,6 @@ from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.origin import counted
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import CodegenError, ModelError, WorkloadError
-from tilesmith.search_space.support.rounds import Rounds
 from tilesmith.search_space.workloads.workload import Workload
 
 _LOG = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from tilesmith.compiler.graph.graph import Node, TensorInfo
 from tilesmith.compiler.graph.sources import together
 from tilesmith.search_space.expressions.dtypes import is_floating, is_narrow
-from tilesmith.search_space.expressions.formula_types import NUMBER, is_flag, settled, type_of
 from tilesmith.search_space.expressions.scalar import Call, Load, Scalar, call
 from tilesmith.search_space.operator_parts.formula import (
     DEEPEST,
@@ -23,6 +22,7 @@ from tilesmith.search_space.operator_parts.formula import (
     parse_formula,
     substituted,
 )
+from tilesmith.search_space.operator_parts.formula_types import NUMBER, is_flag, settled, type_of
 from tilesmith.search_space.operators.elementwise import MAXIMUM_OPERANDS
 from tilesmith.search_space.support.errors import WorkloadError
 

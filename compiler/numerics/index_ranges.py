@@ -7,7 +7,8 @@ what range its output is, and what only shows or joins other tensors.
 from collections.abc import Iterator, Mapping
 
 from tilesmith.compiler.graph.graph import Graph, Node
-from tilesmith.search_space.expressions.formula_ranges import WholeRange, hull
+from tilesmith.search_space.expressions.ranges import WholeRange
+from tilesmith.search_space.operator_parts.formula_ranges import hull
 from tilesmith.search_space.workloads.template import template_of
 
 _DEPTH = 24

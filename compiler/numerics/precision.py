@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.recipe.placement import device_tensors
 from tilesmith.compiler.rewriting.graph_pass import Pass
+from tilesmith.compiler.rewriting.rounds import Rounds
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.support.errors import ModelError
-from tilesmith.search_space.support.rounds import Rounds
 from tilesmith.search_space.support.suggestions import unknown
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload

@@ -21,8 +21,8 @@ from tilesmith.compiler.numerics.rounding import (
     is_small_shift,
 )
 from tilesmith.compiler.rewriting.rewrite import Rewriter
+from tilesmith.compiler.rewriting.rounds import Rounds
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
-from tilesmith.search_space.support.rounds import Rounds
 
 Array = NDArray[Any]
 

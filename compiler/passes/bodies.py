@@ -37,7 +37,7 @@ from tilesmith.compiler.onnx.importer import import_body
 from tilesmith.compiler.rewriting.recurrent import OPERATORS, taken_apart
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass
-from tilesmith.search_space.expressions.formula_ranges import WholeRange
+from tilesmith.search_space.expressions.ranges import WholeRange
 
 
 @dataclass(frozen=True)

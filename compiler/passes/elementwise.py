@@ -11,10 +11,10 @@ from tilesmith.compiler.formulas.typed_formulas import DTYPES, IN_DOUBLE
 from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo, kernel
 from tilesmith.compiler.rewriting.graph_pass import Pass
 from tilesmith.compiler.rewriting.rewrite import Rewriter
-from tilesmith.search_space.expressions.formula_types import NUMBER, settled, type_of
 from tilesmith.search_space.expressions.scalar import Scalar
 from tilesmith.search_space.operator_parts.flattening import flatten, flatten_rows
 from tilesmith.search_space.operator_parts.formula import formula_text, parse_formula
+from tilesmith.search_space.operator_parts.formula_types import NUMBER, settled, type_of
 from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 Shape = tuple[int, ...]

@@ -15,7 +15,7 @@ from tilesmith.compiler.passes.bodies import OpenBodies
 from tilesmith.compiler.rewriting.recurrent import OPERATORS
 from tilesmith.compiler.rewriting.rewrite import Rewriter
 from tilesmith.compiler.rewriting.rule_pass import RulePass, rule
-from tilesmith.search_space.expressions.formula_ranges import WholeRange
+from tilesmith.search_space.expressions.ranges import WholeRange
 
 
 @dataclass(frozen=True)

@@ -7,25 +7,28 @@ holds the dumps of one compilation, those of an earlier one are removed; a file 
 never touched, it refuses the folder.
 """
 
+import os
 from pathlib import Path
 
 from tilesmith.compiler.graph.graph import Graph
 from tilesmith.compiler.graph.graph_text import graph_text
 from tilesmith.compiler.rewriting.graph_pass import Pass
-from tilesmith.search_space.support.files import check_output_folder, unwritable, written
+from tilesmith.search_space.support.errors import InputError
+from tilesmith.search_space.support.files import unwritable, written
 
 _MARK = "# tilesmith: graph after "
+"""How every dump begins."""
 
 
 class Dump:
     """An observer of passes that writes graphs into `folder`, made at the first pass.
 
     Raises:
-        InputError: see `check_output_folder`; or a file cannot be written.
+        InputError: see `_check`; or a file cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
-        check_output_folder(folder, _MARK.encode())
+        _check(folder)
         self._folder = folder
         self._passes = 0
         self._text = ""
@@ -54,3 +57,32 @@ class Dump:
         label = f"{number:02} {name}"
         with written(self._folder / f"{label.replace(' ', '-')}.txt") as stream:
             stream.write(f"{_MARK}{label}\n{text}\n".encode())
+
+
+def _check(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written in, or that holds anything but dumps.
+
+    Raises:
+        InputError: see above.
+    """
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"'{folder}' cannot be written in: it is no folder; name another")
+        parent = folder if folder.exists() else folder.absolute().parent
+        if not parent.is_dir():
+            raise InputError(f"'{folder}' cannot be made: the folder around it does not exist")
+        if not os.access(parent, os.W_OK):
+            raise InputError(f"'{folder}' cannot be written in: the folder is read-only")
+        for entry in sorted(folder.iterdir()) if folder.exists() else ():
+            if not entry.is_file() or not _is_dump(entry):
+                raise InputError(
+                    f"'{folder}' holds '{entry.name}', which is of another kind; name an empty "
+                    "folder"
+                )
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def _is_dump(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(_MARK)) == _MARK.encode()

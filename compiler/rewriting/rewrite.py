@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo
 from tilesmith.compiler.graph.sources import inherited
+from tilesmith.compiler.rewriting.rounds import Rounds
 from tilesmith.search_space.support.errors import VerificationError
-from tilesmith.search_space.support.rounds import Rounds
 
 _MOST = 1 << 12
 """Nodes that a pass may look at for each that there was: one operator becomes hundreds at most."""

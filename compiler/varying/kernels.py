@@ -10,6 +10,7 @@ from tilesmith.compiler.backends.backend import Compiled, backend_of
 from tilesmith.compiler.driver.build import Schedules
 from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.fallback import reference_of
+from tilesmith.compiler.rewriting.rounds import Rounds
 from tilesmith.compiler.settling.chooser import ScheduleChooser
 from tilesmith.compiler.settling.settlement import (
     TRANSFORM,
@@ -31,7 +32,6 @@ from tilesmith.search_space.support.errors import (
     VerificationError,
     WorkloadError,
 )
-from tilesmith.search_space.support.rounds import Rounds
 from tilesmith.search_space.workloads.workload import Workload
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from tilesmith.records.jobs import processes
-from tilesmith.records.schema.clock import UtcNow, now
+from tilesmith.records.jobs.clock import UtcNow, now
 from tilesmith.records.schema.faults import GoneError
 from tilesmith.records.schema.models import ABOUT, JOBS, TRIALS
 from tilesmith.records.trials.reading import Rows

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
-from tilesmith.records.schema.clock import UtcNow
+from tilesmith.records.jobs.clock import UtcNow
 from tilesmith.records.schema.models import JOBS, SERIES, TARGETS, TRIALS, WORKERS, WORKLOADS
 from tilesmith.records.trials.reading import select_records, select_series, to_record, to_toolchain
 from tilesmith.records.trials.record import TuningRecord, WorkerReport

@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy import RowMapping, func, insert, select, update
 
+from tilesmith.records.jobs.clock import UtcNow
 from tilesmith.records.opened.store import Store
-from tilesmith.records.schema.clock import UtcNow
 from tilesmith.records.schema.models import COST_MODELS, TOOLCHAINS
 from tilesmith.records.trials.reading import TOOLCHAIN_COLUMNS, Rows, to_toolchain
 from tilesmith.records.trials.toolchain import Toolchain

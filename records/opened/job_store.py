@@ -13,9 +13,9 @@ from sqlalchemy import RowMapping
 
 from tilesmith.records.jobs import job as jobs
 from tilesmith.records.jobs import sharing
+from tilesmith.records.jobs.clock import now
 from tilesmith.records.jobs.job import Lease
 from tilesmith.records.opened.store import Store
-from tilesmith.records.schema.clock import now
 from tilesmith.records.trials import counting as trials
 from tilesmith.records.trials.counting import TrialCounts
 from tilesmith.records.trials.record import (

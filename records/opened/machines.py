@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
+from tilesmith.records.jobs.clock import UtcNow
 from tilesmith.records.opened.store import Store
-from tilesmith.records.schema.clock import UtcNow
 from tilesmith.records.schema.models import MACHINES, TRIALS, WORKERS
 from tilesmith.records.trials.writing import Writer, storable
 

@@ -24,6 +24,9 @@ from tilesmith.search_space.expressions.expression import (
 Bounds = Mapping[str, Expr]
 """Inclusive upper bound of each loop variable (their lower bound is zero)."""
 
+WholeRange = tuple[int, int]
+"""The least and the greatest of whole numbers."""
+
 
 def upper(value: Expr, bounds: Bounds) -> Expr:
     """An upper bound; variables without bounds stay in it."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays, is_floating
-from tilesmith.search_space.expressions.formula_ranges import WholeRange
+from tilesmith.search_space.expressions.ranges import WholeRange
 from tilesmith.search_space.expressions.scalar import Index, Scalar, call, load
 from tilesmith.search_space.operator_parts.flattening import around, product
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis

@@ -17,8 +17,7 @@ from tilesmith.search_space.expressions.dtypes import (
     is_floating,
     to_numpy,
 )
-from tilesmith.search_space.expressions.formula_ranges import WholeRange, range_of
-from tilesmith.search_space.expressions.formula_types import NUMBER, type_of
+from tilesmith.search_space.expressions.ranges import WholeRange
 from tilesmith.search_space.expressions.scalar import Scalar, load, operations
 from tilesmith.search_space.operator_parts.flattening import (
     Flattened,
@@ -32,6 +31,8 @@ from tilesmith.search_space.operator_parts.formula import (
     operand_count,
     parse_formula,
 )
+from tilesmith.search_space.operator_parts.formula_ranges import range_of
+from tilesmith.search_space.operator_parts.formula_types import NUMBER, type_of
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.workloads.template import Operand, Parameter, Template, templates

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import Array, Arrays
-from tilesmith.search_space.expressions.formula_ranges import WholeRange
+from tilesmith.search_space.expressions.ranges import WholeRange
 from tilesmith.search_space.expressions.scalar import Index, Scalar, call, load
 from tilesmith.search_space.operator_parts.flattening import around, product
 from tilesmith.search_space.operator_parts.formula import evaluate, operand

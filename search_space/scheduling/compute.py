@@ -12,7 +12,6 @@ stand in topological order; names are unique; the last stage writes the output.
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import Literal
 
 import numpy as np
@@ -165,19 +164,6 @@ class ComputeDefinition:
                 return tensor.constant
         parts = (stage.name for stage in self.stages if stage.into == name)
         return all(self.is_constant(read) for read in (*self.stage(name).reads, *parts))
-
-    @property
-    def multiply_adds(self) -> int:
-        """How often it multiplies and adds at run time: sums of products, of sizes that are
-        known. Matrices folded into the code, most of them 0 and 1, are none."""
-        total = 0
-        literals = {tensor.name for tensor in self.inputs if tensor.values is not None}
-        for stage in self.stages:
-            product = scalar.is_product(stage.value) and not stage.reads & literals
-            if stage.reducer == "sum" and product and not self.is_constant(stage.name):
-                extents = (a.extent.constant for a in (*stage.axes, *stage.reduce_axes))
-                total += prod(0 if extent is None else extent for extent in extents)
-        return total
 
     def home(self, name: str) -> str:
         """The stage or input in whose tensor the result of `name` stands."""

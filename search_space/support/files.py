@@ -66,37 +66,6 @@ def _check(path: Path, sources: tuple[str | Path, ...]) -> None:
             raise InputError(f"'{path}' is what would be read; give the output another name")
 
 
-def check_output_folder(path: Path, mark: bytes) -> None:
-    """Refuse a folder for several outputs that cannot be made, or holds what others wrote.
-
-    Args:
-        mark: how every file that may be replaced begins.
-
-    Raises:
-        InputError: the path is a file, cannot be written in, or holds a file without the mark.
-    """
-    try:
-        if path.exists() and not path.is_dir():
-            raise InputError(f"'{path}' cannot be written in: it is no folder; name another")
-        parent = path if path.exists() else path.absolute().parent
-        if not parent.is_dir():
-            raise InputError(f"'{path}' cannot be made: the folder around it does not exist")
-        if not os.access(parent, os.W_OK):
-            raise InputError(f"'{path}' cannot be written in: the folder is read-only")
-        for entry in sorted(path.iterdir()) if path.exists() else ():
-            if not entry.is_file() or not _begins(entry, mark):
-                raise InputError(
-                    f"'{path}' holds '{entry.name}', which is of another kind; name an empty folder"
-                )
-    except OSError as error:
-        raise unwritable(path, error) from error
-
-
-def _begins(path: Path, mark: bytes) -> bool:
-    with path.open("rb") as stream:
-        return stream.read(len(mark)) == mark
-
-
 def cache_folder(variable: str, name: str) -> Path:
     """Where what can be made again is kept: what an environment variable says, else a folder of
     that name in the user's cache.
@@ -149,21 +118,3 @@ def unwritable(path: Path, error: OSError) -> TilesmithError:
     """What to raise for a failed write: the user's mistake, or the machine's failure."""
     sentence = f"'{path}' cannot be written: {error.strerror or error}"
     return InputError(sentence) if is_input_mistake(error) else JobError(sentence)
-
-
-def package_name(output: Path) -> str:
-    """What build systems call a library by its file: `libmodel.a` is model, as `model.so` is."""
-    stem = output.stem if output.name.startswith(".") else output.name.partition(".")[0]
-    name = stem.removeprefix("lib") or stem
-    return "".join(c if (c.isascii() and c.isalnum()) or c in "_-" else "_" for c in name)
-
-
-def header_file(output: Path) -> Path:
-    """The C header beside a library; package, header and weights have one name."""
-    return output.with_name(f"{package_name(output)}.h")
-
-
-def package_files(output: Path) -> tuple[Path, Path]:
-    """What build systems read about a library, beside it: CMake, and pkg-config."""
-    name = package_name(output)
-    return output.with_name(f"{name}Config.cmake"), output.with_name(f"{name}.pc")

@@ -11,11 +11,9 @@ registry of files holds (`FileRegistry`) is not imported: a TOML file in a room 
 import importlib
 import importlib.util
 import pkgutil
-import re
 from collections.abc import Callable, Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
@@ -145,24 +143,6 @@ class FileRegistry(Registry[Traversable]):
         for file in resources.files(package).iterdir():
             if file.name.endswith(".toml"):
                 self.register(file.name.removesuffix(".toml"))(file)
-
-
-def registered_names(package: str) -> list[str]:
-    """The names that a package's modules register, read from their sources: help texts list them
-    without importing what learns and searches. What extensions register is not among them.
-
-    Args:
-        package: dotted name, as `Registry`'s.
-    """
-    spec = importlib.util.find_spec(package)
-    names: set[str] = set()
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        for module in Path(folder).glob("*.py"):
-            names.update(_REGISTERED.findall(module.read_text(encoding="utf-8")))
-    return sorted(names)
-
-
-_REGISTERED = re.compile(r"^@\w+\.register\(\"([^\"]+)\"\)", re.MULTILINE)
 
 
 def _is_there(module: str) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from numpy.typing import NDArray
 
 from tilesmith.search_space.expressions.expression import ExprLike
-from tilesmith.search_space.expressions.formula_ranges import WholeRange
+from tilesmith.search_space.expressions.ranges import WholeRange
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError
 from tilesmith.search_space.support.registry import Registry

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilesmith.search_space.expressions.formula_ranges import hull, limits, range_of
 from tilesmith.search_space.expressions.scalar import Scalar, call
 from tilesmith.search_space.operator_parts.formula import evaluate, operand, parse_formula
+from tilesmith.search_space.operator_parts.formula_ranges import hull, limits, range_of
 
 INT8, INT64 = (-128, 127), (-(2**63), 2**63 - 1)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tilesmith.cli.options import registered_names
 from tilesmith.search_space.support.errors import TargetError
-from tilesmith.search_space.support.registry import Registry, registered_names
+from tilesmith.search_space.support.registry import Registry
 from tilesmith.tuner.surrogates.cost_model import cost_models
 from tilesmith.tuner.tasks.scheduler import schedulers
 from tilesmith.tuner.tasks.strategy import strategies

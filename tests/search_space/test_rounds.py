@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tilesmith.compiler.rewriting.rounds import Rounds
 from tilesmith.search_space.support.errors import VerificationError
-from tilesmith.search_space.support.rounds import Rounds
 
 
 def test_as_many_rounds_as_allowed_and_not_one_more() -> None:

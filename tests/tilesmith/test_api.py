@@ -16,7 +16,7 @@ from tilesmith.jobs.compilation.compiling import random_inputs
 from tilesmith.jobs.subjects.light_models import light_model_names, save_light_model
 from tilesmith.jobs.subjects.targets import resolve_target
 from tilesmith.simulator.cpu.microbenchmarks import calibration, shared_machine
-from tilesmith.tuner.tasks.options import Progress
+from tilesmith.tuner.session.progress import Progress
 
 SMALL = ts.Workload.parse("matmul m=8 n=16 k=8 const=b")
 SYSTOLIC = {"array.rows": 32, "array.cols": 32}

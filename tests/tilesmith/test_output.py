@@ -8,8 +8,8 @@ import pytest
 
 from tilesmith.cli.failures import explain
 from tilesmith.display.output import aligned, duration, print_json, table
+from tilesmith.display.printable import printable
 from tilesmith.search_space.support.errors import InputError
-from tilesmith.search_space.support.printable import printable
 
 
 def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[str]) -> None:

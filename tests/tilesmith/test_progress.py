@@ -16,7 +16,7 @@ from tilesmith.display.counting import telling
 from tilesmith.display.notebook import in_notebook
 from tilesmith.display.progress import headline, panel, progress_display
 from tilesmith.search_space.workloads.workload import Workload
-from tilesmith.tuner.tasks.options import Progress, TaskReport
+from tilesmith.tuner.session.progress import Progress, TaskReport
 
 
 def task(default_s: float | None, best_s: float | None, weight: float = 1.0) -> TaskReport:

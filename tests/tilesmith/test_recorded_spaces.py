@@ -17,8 +17,8 @@ from tilesmith.command_line import command_line
 from tilesmith.jobs.tuning import recorded_file
 from tilesmith.jobs.tuning.recorded_file import read_recorded
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.spaces.listed import listed_space
 from tilesmith.search_space.support.errors import ConfigError, InputError
+from tilesmith.tuner.ledgers.listed import listed_space
 from tilesmith.tuner.tasks.strategy import strategies
 
 

@@ -14,13 +14,14 @@ from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.results.model_evaluator import Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.confirmation.in_place import NOTHING, InPlace
 from tilesmith.tuner.confirmation.publish import contenders
 from tilesmith.tuner.confirmation.whole_model import WholeModel, reranked
 from tilesmith.tuner.learning.learning import Judging
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.ledger import MemoryLedger
-from tilesmith.tuner.tasks.options import NOTHING, InPlace, TuneOptions
+from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.task import TuningTask
 
 ONE = Workload.parse("matmul m=64 n=64 k=64")

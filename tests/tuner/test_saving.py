@@ -15,8 +15,9 @@ from tilesmith.records.schema.faults import GoneError, UnavailableError
 from tilesmith.search_space.support.errors import JobError
 from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
 from tilesmith.tuner.measurement.runner import RunnerOptions, runners
+from tilesmith.tuner.session.progress import Progress
 from tilesmith.tuner.session.session import tune
-from tilesmith.tuner.tasks.options import Progress, TuneOptions
+from tilesmith.tuner.tasks.options import TuneOptions
 
 
 def run(database: Database, disturb: Callable[[], object]) -> DatabaseLedger:

@@ -27,11 +27,12 @@ from tilesmith.tuner.learning.learning import Judging
 from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
 from tilesmith.tuner.measurement.runner import Candidate, RunnerOptions, runners
 from tilesmith.tuner.runners.simulator import SimulatorRunner
+from tilesmith.tuner.session.progress import Progress
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.surrogates.cost_model import Samples
 from tilesmith.tuner.tasks.cancel import CancelToken, cancel_on_signals
 from tilesmith.tuner.tasks.ledger import MemoryLedger
-from tilesmith.tuner.tasks.options import Progress, TuneOptions
+from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.strategy import strategies
 from tilesmith.tuner.tasks.task import Trial, TuningTask
 

@@ -11,10 +11,11 @@ from test_session import JUDGED, TASKS, NoisyHardware, simulator
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.tuner.measurement.runner import Candidate, RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
+from tilesmith.tuner.session.progress import Progress
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.tasks.cancel import CancelToken
 from tilesmith.tuner.tasks.ledger import MemoryLedger
-from tilesmith.tuner.tasks.options import Progress, TuneOptions
+from tilesmith.tuner.tasks.options import TuneOptions
 
 
 def test_time_limit_is_kept() -> None:

@@ -11,8 +11,9 @@ from tilesmith.records.database import Database
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
 from tilesmith.tuner.measurement.runner import RunnerOptions, runners
+from tilesmith.tuner.session.progress import Progress
 from tilesmith.tuner.session.session import tune
-from tilesmith.tuner.tasks.options import Progress, TuneOptions
+from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.task import TuningTask
 
 TASKS = [

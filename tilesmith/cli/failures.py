@@ -193,7 +193,7 @@ def _interrupt_in(error: BaseException) -> KeyboardInterrupt | None:
 
 
 def _one_line(text: str) -> str:
+    from tilesmith.display.printable import printable
     from tilesmith.records.schema.urls import without_password
-    from tilesmith.search_space.support.printable import printable
 
     return without_password(printable(text))

@@ -3,9 +3,12 @@
 The decorators carry the help texts; values are in `tilesmith.cli.values`.
 """
 
+import importlib.util
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -44,7 +47,6 @@ class Listed(CommandOption):
 
     def _known(self) -> Iterable[str]:
         from tilesmith.search_space.support.extensions import installed
-        from tilesmith.search_space.support.registry import registered_names
 
         if self._package and not installed():
             return registered_names(self._package)
@@ -52,6 +54,24 @@ class Listed(CommandOption):
         values = getattr(import_module(module), attribute)
         names: Iterable[str] = values() if callable(values) else values
         return names
+
+
+_REGISTERED = re.compile(r"^@\w+\.register\(\"([^\"]+)\"\)", re.MULTILINE)
+
+
+def registered_names(package: str) -> list[str]:
+    """The names that a package's modules register, read from their sources: help texts list them
+    without importing what learns and searches. What extensions register is not among them.
+
+    Args:
+        package: dotted name, as `Registry`'s.
+    """
+    spec = importlib.util.find_spec(package)
+    names: set[str] = set()
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for module in Path(folder).glob("*.py"):
+            names.update(_REGISTERED.findall(module.read_text(encoding="utf-8")))
+    return sorted(names)
 
 
 json_option = click.option(

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilesmith.tuner.tasks.options import Progress
+    from tilesmith.tuner.session.progress import Progress
 
 _EVERY_S = 0.5
 

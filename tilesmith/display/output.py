@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from tilesmith.search_space.support.printable import printable
+from tilesmith.display.printable import printable
 
 DATABASE = "tilesmith.database"
 """Where a command's context keeps its database (`jobs.databases.Located`)."""

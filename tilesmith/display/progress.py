@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
 
-    from tilesmith.tuner.tasks.options import Progress, TaskReport
+    from tilesmith.tuner.session.progress import Progress, TaskReport
 
 _LINE_EVERY_S = 10.0
 _ROWS = 8

@@ -27,11 +27,12 @@ from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.results.model_evaluator import Choices, ModelEvaluator, Placed
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.confirmation.in_place import NOTHING, InPlace, ModelParts
 from tilesmith.tuner.confirmation.publish import contenders
 from tilesmith.tuner.search.search import Search
 from tilesmith.tuner.search.task_search import TaskSearch
 from tilesmith.tuner.tasks.cancel import CancelToken
-from tilesmith.tuner.tasks.options import NOTHING, InPlace, ModelParts, TuneOptions
+from tilesmith.tuner.tasks.options import TuneOptions
 
 Variants = Callable[[Workload, Choices], Sequence[Config]]
 """Neighbours of the schedule that a workload has under some choices."""

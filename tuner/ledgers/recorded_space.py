@@ -13,10 +13,10 @@ import numpy as np
 
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config, KnobValue
-from tilesmith.search_space.spaces.listed import listed_space
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.support.errors import InputError
 from tilesmith.search_space.workloads.workload import Workload
+from tilesmith.tuner.ledgers.listed import listed_space
 from tilesmith.tuner.tasks.task import GivenSpace, TuningTask
 
 

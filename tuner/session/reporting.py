@@ -10,7 +10,7 @@ from tilesmith.tuner.confirmation.publish import NEAR_TIE, canonical_best
 from tilesmith.tuner.measurement.timing import spread
 from tilesmith.tuner.search.search import Search
 from tilesmith.tuner.search.task_search import TaskSearch
-from tilesmith.tuner.tasks.options import TaskReport
+from tilesmith.tuner.session.progress import TaskReport
 
 
 def report(search: Search, task: TaskSearch) -> TaskReport:

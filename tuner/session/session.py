@@ -16,7 +16,7 @@ not, whoever measures and in whatever order results come in (`tuner.search.round
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilesmith.records.trials.counting import TrialCounts
 from tilesmith.search_space.hardware.target import Target
@@ -26,25 +26,19 @@ from tilesmith.search_space.support.errors import InputError, TilesmithError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.tuner.choosers.chooser import choose_elsewhere, resume_rounds
 from tilesmith.tuner.choosers.threads import one_thread
+from tilesmith.tuner.confirmation.in_place import NOTHING, InPlace
 from tilesmith.tuner.confirmation.publish import DriftWatch, confirm
 from tilesmith.tuner.confirmation.whole_model import WholeModel
 from tilesmith.tuner.learning.learning import UNJUDGED, Judging, learning_of
 from tilesmith.tuner.measurement.runner import Runner
 from tilesmith.tuner.search.search import Search, SearchJob
+from tilesmith.tuner.session.progress import OnProgress, Progress, TaskReport, TuningSummary
 from tilesmith.tuner.session.reporting import Rate, failures, final_report, noise, report
 from tilesmith.tuner.tasks.cancel import Cancelled, CancelToken, Interrupted
 from tilesmith.tuner.tasks.ledger import JobEnd, Ledger
-from tilesmith.tuner.tasks.options import (
-    NOTHING,
-    InPlace,
-    OnProgress,
-    Progress,
-    TaskReport,
-    TuneOptions,
-    TuningSummary,
-)
+from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.strategy import Json
-from tilesmith.tuner.tasks.task import TuningTask, merge_tasks
+from tilesmith.tuner.tasks.task import TuningTask
 
 _STATE_VERSION = 2
 _SCREENING_TIME = 0.08
@@ -84,7 +78,7 @@ def tune(
         JobError: no measuring process could be started, or the ledger cannot be written.
         Interrupted: a signal came before anything was measured; the caller marks the job.
     """
-    merged = merge_tasks(tasks)
+    merged = _merged(tasks)
     if not merged or not runners:
         raise InputError("there is nothing to tune: give at least one task and one runner")
     token = cancel or CancelToken()
@@ -108,6 +102,16 @@ def tune(
         end: JobEnd = "interrupted" if summary.ending == "cancelled" else "finished"
         ledger.finish(end, summary.reason)
     return summary
+
+
+def _merged(tasks: Sequence[TuningTask]) -> list[TuningTask]:
+    """One task for each workload, weights added, first come first."""
+    merged: dict[Workload, TuningTask] = {}
+    for task in tasks:
+        known = merged.get(task.workload)
+        weight = task.weight + (known.weight if known else 0.0)
+        merged[task.workload] = replace(task, weight=weight)
+    return list(merged.values())
 
 
 @dataclass

@@ -67,16 +67,6 @@ class Trial:
         return replace(self, result=replace(self.result, message=message))
 
 
-def merge_tasks(tasks: Sequence[TuningTask]) -> list[TuningTask]:
-    """One task for each workload, weights added, first come first."""
-    merged: dict[object, TuningTask] = {}
-    for task in tasks:
-        known = merged.get(task.workload)
-        weight = task.weight + (known.weight if known else 0.0)
-        merged[task.workload] = replace(task, weight=weight)
-    return list(merged.values())
-
-
 def no_prediction(configs: Sequence[Config]) -> NDArray[np.float64]:
     """The predictor of one who knows nothing: equal scores."""
     return np.zeros(len(configs))

@@ -17,7 +17,8 @@ from tilesmith.capabilities.c_library.packaging.elf import Merged
 from tilesmith.capabilities.c_library.packaging.header import header
 from tilesmith.capabilities.c_library.packaging.linking import link, linker_of
 from tilesmith.capabilities.c_library.packaging.package import config, pkg_config
-from tilesmith.search_space.support.files import header_file, package_files, unwritable, written
+from tilesmith.compiler.backends.shipping import header_file, package_files
+from tilesmith.search_space.support.files import unwritable, written
 
 _MAGIC = b"!<arch>\n"
 

@@ -13,7 +13,7 @@ no string of either.
 from pathlib import Path
 
 from tilesmith.capabilities.c_library.code.plan import LibraryPlan
-from tilesmith.search_space.support.files import package_name
+from tilesmith.compiler.backends.shipping import package_name
 
 _CMAKE = """\
 # {name}, compiled by Tilesmith: find_package({name} CONFIG), then link to {name}::{name}.

@@ -23,7 +23,7 @@ from tilesmith.capabilities.c_library.packaging.names import check_prefix, prefi
 from tilesmith.capabilities.c_library.plans.library_parts import kernel_of, refuse_hosts
 from tilesmith.capabilities.c_library.plans.varying_library import plan_of_varying
 from tilesmith.compiler.backends.cpu.linking import calls_of
-from tilesmith.compiler.backends.shipping import Library, LibraryRequest, Shippable
+from tilesmith.compiler.backends.shipping import Library, LibraryRequest, Shippable, package_files
 from tilesmith.compiler.onnx.inference.inference import DTYPE_NUMBERS
 from tilesmith.compiler.recipe.areas import starts_of
 from tilesmith.compiler.recipe.program import (
@@ -38,7 +38,6 @@ from tilesmith.compiler.recipe.program import (
 )
 from tilesmith.compiler.recipe.variants import VaryingRecipe
 from tilesmith.search_space.support.errors import ModelError
-from tilesmith.search_space.support.files import package_files
 
 
 def plan_of(recipe: Recipe, prefix: str, about: str, file: str = "") -> LibraryPlan:

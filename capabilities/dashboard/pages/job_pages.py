@@ -16,8 +16,8 @@ from tilesmith.capabilities.dashboard.data.watching import (
 from tilesmith.capabilities.dashboard.pages.convergence import ConvergenceChart, chart
 from tilesmith.display.titles import title_of
 from tilesmith.records import Database, Job
+from tilesmith.records.jobs.clock import now
 from tilesmith.records.jobs.job import job_of, row_of
-from tilesmith.records.schema.clock import now
 from tilesmith.records.trials.counting import TrialCounts, told_by
 from tilesmith.records.trials.record import WorkerReport
 from tilesmith.search_space.results.measure import MeasuredBy

@@ -14,7 +14,7 @@ from tilesmith.capabilities.sharding.layouts.dimension_maps import SUMS, Dimensi
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Cut, Dimension, Spec, divides
 from tilesmith.compiler.graph.graph import Node
-from tilesmith.search_space.support.rounds import Rounds
+from tilesmith.compiler.rewriting.rounds import Rounds
 
 Specs = tuple[Spec | None, ...]
 

@@ -21,7 +21,7 @@ from tilesmith.capabilities.sharding.layouts.strategies import ShardingStrategy,
 from tilesmith.capabilities.sharding.partitioning.costs import Costs
 from tilesmith.capabilities.sharding.partitioning.partition import Sharding
 from tilesmith.compiler.graph.graph import Graph, Node
-from tilesmith.search_space.support.rounds import Rounds
+from tilesmith.compiler.rewriting.rounds import Rounds
 
 
 def propagate(graph: Graph, costs: Costs, given: Mapping[str, Spec]) -> Sharding:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tilesmith.capabilities.sharding.layouts.mesh import LogicalMesh
 from tilesmith.capabilities.sharding.layouts.specs import Digits, Spec, digits, legal, local_shape
-from tilesmith.search_space.support.rounds import Rounds
+from tilesmith.compiler.rewriting.rounds import Rounds
 
 Array = NDArray[Any]
 

@@ -11,8 +11,8 @@ from tilesmith.codegen.llvm.text.builder import Builder
 from tilesmith.codegen.llvm.text.flags import whole
 from tilesmith.codegen.llvm.text.ir import Value, literal
 from tilesmith.search_space.expressions.expression import Expr
-from tilesmith.search_space.expressions.formula_types import INTEGER_FUNCTIONS
 from tilesmith.search_space.expressions.scalar import CONVERSIONS, Call, Const, Index, Load, Scalar
+from tilesmith.search_space.operator_parts.formula_types import INTEGER_FUNCTIONS
 
 Number = Callable[[Expr], object]
 """The number an index is at this point of emission; anything else where it is none."""

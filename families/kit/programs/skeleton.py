@@ -16,7 +16,10 @@ Invariant: no schedule or program outside a skeleton has an open setting.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.ir import program as ir
 from tilesmith.search_space.ir.settings import Setting, Settings, open_engine, open_number
+from tilesmith.search_space.ir.verification.machine_rules import MachineRules
 from tilesmith.search_space.scheduling.schedule import (
     AssignEngine,
     Pipeline,
@@ -45,6 +48,27 @@ def parted(schedule: Schedule) -> tuple[Schedule, Settings]:
             case _:
                 primitives.append(primitive)
     return replace(schedule, primitives=tuple(primitives)), tuple(settings)
+
+
+def verify_settings(program: ir.Program, target: Target, settings: Settings) -> None:
+    """Check what settings decide of a verified program: places, depths, engines.
+
+    Raises:
+        VerificationError: naming the block, buffer or loop, and the rule or limit that is broken.
+    """
+    rules = MachineRules(target, settings)
+    for statement in ir.walk(program.body):
+        match statement:
+            case ir.Loop():
+                rules.loop(statement)
+            case ir.Allocate(buffer, _):
+                rules.buffer(buffer)
+                rules.place(buffer)
+                rules.leave(buffer)
+            case ir.Block():
+                rules.engine(statement)
+            case _:
+                pass
 
 
 def marked(structure: Config, names: Sequence[str]) -> Config:

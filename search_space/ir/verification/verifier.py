@@ -40,27 +40,6 @@ def verify(program: ir.Program, target: Target | None = None, settings: Settings
         checker.check(part, Surroundings())
 
 
-def verify_settings(program: ir.Program, target: Target, settings: Settings) -> None:
-    """Check what settings decide of a verified program: places, depths, engines.
-
-    Raises:
-        VerificationError: naming the block, buffer or loop, and the rule or limit that is broken.
-    """
-    rules = MachineRules(target, settings)
-    for statement in ir.walk(program.body):
-        match statement:
-            case ir.Loop():
-                rules.loop(statement)
-            case ir.Allocate(buffer, _):
-                rules.buffer(buffer)
-                rules.place(buffer)
-                rules.leave(buffer)
-            case ir.Block():
-                rules.engine(statement)
-            case _:
-                pass
-
-
 @dataclass
 class _Checker:
     """The state of one walk.

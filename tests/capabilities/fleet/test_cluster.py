@@ -16,7 +16,7 @@ from tilesmith.api import tune
 from tilesmith.records import Database
 from tilesmith.search_space.results import versions
 from tilesmith.search_space.support.errors import JobError
-from tilesmith.tuner.tasks.options import Progress
+from tilesmith.tuner.session.progress import Progress
 
 WORKLOAD = "matmul m=512 n=512 k=512"
 

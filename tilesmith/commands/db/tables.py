@@ -9,9 +9,9 @@ import click
 
 from tilesmith.display import output
 from tilesmith.display.output import note
+from tilesmith.display.printable import printable
 from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.support.json_object import object_of
-from tilesmith.search_space.support.printable import printable
 
 if TYPE_CHECKING:
     from tilesmith.records import Best, TuningRecord

@@ -19,7 +19,7 @@ from tilesmith.records.trials.record import WorkerReport
 from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.support.json_object import object_of
 from tilesmith.search_space.workloads.template import template_of
-from tilesmith.tuner.tasks.options import Progress
+from tilesmith.tuner.session.progress import Progress
 
 Observer = Callable[[Progress], None]
 

@@ -37,11 +37,12 @@ from tilesmith.simulator import judge, judges_as_measured, measure, simulators
 from tilesmith.tuner.learning.learning import Judging
 from tilesmith.tuner.ledgers.database_ledger import DatabaseLedger
 from tilesmith.tuner.measurement.runner import Runner, RunnerOptions, runners
+from tilesmith.tuner.session.progress import TuningSummary
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.surrogates.cost_model import cost_models
 from tilesmith.tuner.tasks.cancel import CancelToken, cancel_on_signals
 from tilesmith.tuner.tasks.ledger import Ledger, MemoryLedger
-from tilesmith.tuner.tasks.options import TuneOptions, TuningSummary
+from tilesmith.tuner.tasks.options import TuneOptions
 from tilesmith.tuner.tasks.scheduler import schedulers
 from tilesmith.tuner.tasks.strategy import strategies
 from tilesmith.tuner.tasks.task import TuningTask

@@ -21,8 +21,8 @@ from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.ending import exit_code
 from tilesmith.search_space.support.errors import InputError, JobError, TargetError
 from tilesmith.tuner.machines.identity import unfit
+from tilesmith.tuner.session.progress import Progress
 from tilesmith.tuner.tasks.cancel import CancelToken, cancel_on_signals
-from tilesmith.tuner.tasks.options import Progress
 
 if TYPE_CHECKING:
     from tilesmith.jobs.pools import Cluster

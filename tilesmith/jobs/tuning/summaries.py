@@ -10,10 +10,11 @@ from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.support.errors import TilesmithError
 from tilesmith.search_space.workloads.template import template_of
+from tilesmith.tuner.confirmation.in_place import InPlace
 from tilesmith.tuner.confirmation.publish import NEAR_TIE
 from tilesmith.tuner.ledgers.recorded_space import NamedWorkload
-from tilesmith.tuner.tasks.options import InPlace, TuningSummary
-from tilesmith.tuner.tasks.options import TaskReport as TunedTask
+from tilesmith.tuner.session.progress import TaskReport as TunedTask
+from tilesmith.tuner.session.progress import TuningSummary
 
 if TYPE_CHECKING:
     from tilesmith.jobs.tuning.tune_reports import WorkloadReport

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from tilesmith.families.kit.programs.coverage import written
+from tilesmith.families.kit.programs.skeleton import verify_settings
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.footprints import SMALLEST_GRANULE
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
@@ -54,7 +55,7 @@ from tilesmith.search_space.ir.program import (
     walk,
 )
 from tilesmith.search_space.ir.settings import Settings, open_engine, open_number
-from tilesmith.search_space.ir.verification.verifier import verify, verify_settings
+from tilesmith.search_space.ir.verification.verifier import verify
 from tilesmith.search_space.support.errors import CodegenError
 
 Parts = tuple[list[Allocate], list[Statement], list[Statement]]

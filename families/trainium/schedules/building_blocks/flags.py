@@ -29,7 +29,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import is_floating
-from tilesmith.search_space.expressions.formula_types import WHOLE_ONLY
 from tilesmith.search_space.expressions.scalar import (
     CONVERSIONS,
     FLAGS,
@@ -41,6 +40,7 @@ from tilesmith.search_space.expressions.scalar import (
     loads,
 )
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.operator_parts.formula_types import WHOLE_ONLY
 from tilesmith.search_space.scheduling.compute import ComputeDefinition
 
 _GREATEST = float(np.finfo(np.float32).max)

@@ -9,9 +9,9 @@ command ends before it starts.
 from collections.abc import Iterator
 
 from tilesmith.search_space.expressions.dtypes import is_floating, widened
-from tilesmith.search_space.expressions.formula_types import INTEGER_FUNCTIONS, WHOLE_ONLY
 from tilesmith.search_space.expressions.scalar import CONVERSIONS, FLAGS, functions, loads
 from tilesmith.search_space.hardware.target import Target
+from tilesmith.search_space.operator_parts.formula_types import INTEGER_FUNCTIONS, WHOLE_ONLY
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage
 from tilesmith.search_space.workloads.scheduler import Scheduler
 from tilesmith.search_space.workloads.template import compute_of, template_of

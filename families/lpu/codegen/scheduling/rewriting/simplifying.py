@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.compiler.rewriting.rounds import Rounds
 from tilesmith.families.lpu.codegen import dataflow
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import reads_of, writes_of
 from tilesmith.families.lpu.codegen.scheduling.rewriting.merging import merged
 from tilesmith.families.lpu.codegen.scheduling.rewriting.normal_form import renamed
-from tilesmith.search_space.support.rounds import Rounds
 
 Content = Callable[[str], NDArray[Any] | None]
 """Rows of a constant tensor, shape (rows, 320), by its name; None if they are not known."""

@@ -12,11 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tilesmith.search_space.expressions.dtypes import is_floating, to_numpy
-from tilesmith.search_space.expressions.formula_types import NUMBER, type_of
+from tilesmith.search_space.expressions.ranges import WholeRange
 from tilesmith.search_space.expressions.scalar import CONVERSIONS, FLAGS, Call, Const, Load, Scalar
-
-WholeRange = tuple[int, int]
-"""Least and greatest."""
+from tilesmith.search_space.operator_parts.formula_types import NUMBER, type_of
 
 FLAG = (0, 1)
 
