@@ -45,3 +45,14 @@ def test_narrow_types_stay_what_they_are(reduction: str, monkeypatch: pytest.Mon
     assert found.dtype == kind
     rows = {"add": 5, "max": 3}[reduction]
     np.testing.assert_array_equal(found.astype(np.float32)[:, 0], [2, rows, rows, 2])
+
+
+def test_mean_of_operands_that_broadcast_the_first() -> None:
+    operands = "double[1, 1] a, double[2, 3] b, double[3] c"
+    text = f"g ({operands}) => (double[2, 3] y) {{ y = Mean(a, b, c) }}"
+    rng = np.random.default_rng(3)
+    given = {"a": rng.random((1, 1)), "b": rng.random((2, 3)), "c": rng.random(3)}
+    before = given["a"].copy()
+    found = run_reference(import_model(model_of(text)), given)["y"]
+    np.testing.assert_allclose(found, (given["a"] + given["b"] + given["c"]) / 3, rtol=1e-15)
+    np.testing.assert_array_equal(given["a"], before)

@@ -1,6 +1,8 @@
 """Reductions on the host that `onnx.reference` gives another element type than the input's, or
-refuses of whole numbers: sums of squares, logarithms of sums (opsets 1 to 18)."""
+refuses of whole numbers: sums of squares, logarithms of sums (opsets 1 to 18). Means of several
+operands, of which it refuses a first one that others broadcast."""
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -47,3 +49,10 @@ def _log_of_exponentials(x: Array, axes: tuple[int, ...]) -> Array:
 host_operator("ReduceSumSquare")(_reduction(_squares))
 host_operator("ReduceLogSum")(_reduction(_log_of_sum))
 host_operator("ReduceLogSumExp")(_reduction(_log_of_exponentials))
+
+
+@host_operator("Mean")
+def mean(call: OperatorCall) -> Results:
+    """The mean of operands that broadcast, in their type (1, 6, 8, 13)."""
+    total = functools.reduce(np.add, call.inputs)
+    return (np.asarray(total / len(call.inputs)).astype(total.dtype),)
