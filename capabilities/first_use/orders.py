@@ -20,7 +20,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ from tilesmith.search_space.support.errors import JobError
 from tilesmith.search_space.support.files import unwritable, written
 
 Shapes = dict[str, tuple[Any, ...]]
+
+_UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading a file of this folder raises that somebody else wrote into."""
 
 
 def orders_folder() -> Path:
@@ -100,6 +103,8 @@ class TuningOrder:
         for key in ("shapes", "ranges"):
             raw[key] = {name: _extents(said) for name, said in raw[key].items()}
         packs = raw.pop("packs")
+        if type(raw["threads"]) is not int:
+            raise TypeError("its threads are no number")
         return cls(**raw, packs=None if packs is None else tuple(packs))
 
 
@@ -116,7 +121,6 @@ class OrderState:
         rounds: tuning jobs that were finished for it.
         idle: how many of the last ones brought no gain.
         seconds: that they took.
-        crashes: tuners that ended without a word while they were at it.
         ended: why nothing more is tried; "" while it is.
         failed: whether that is a failure.
         ratio: time of the best over that of the model at first, as they were compared.
@@ -126,10 +130,16 @@ class OrderState:
     rounds: int = 0
     idle: int = 0
     seconds: float = 0.0
-    crashes: int = 0
     ended: str = ""
     failed: bool = False
     ratio: float = 1.0
+
+    @classmethod
+    def from_json(cls, text: str) -> "OrderState":
+        state = cls(**json.loads(text))
+        if not all(type(getattr(state, f.name)) in (f.type, int) for f in fields(cls)):
+            raise TypeError("a number stands where a text belongs, or a text where a number does")
+        return state
 
 
 def digest_of(recipe: Recipe | VaryingRecipe) -> str:
@@ -151,15 +161,15 @@ class OrderFolder:
         """What is to be tuned; None while nobody has said, or where it cannot be read."""
         try:
             return TuningOrder.from_json((self.path / "order.json").read_text())
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except _UNREADABLE:
             return None
 
     @property
     def state(self) -> OrderState:
         """How far it is."""
         try:
-            return OrderState(**json.loads((self.path / "state.json").read_text()))
-        except (OSError, ValueError, TypeError):
+            return OrderState.from_json((self.path / "state.json").read_text())
+        except _UNREADABLE:
             return OrderState()
 
     @state.setter

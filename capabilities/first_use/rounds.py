@@ -115,9 +115,11 @@ def another(folder: OrderFolder, token: CancelToken, tools: Tools = TOOLS) -> No
         state = _round(folder, order, token, tools, pause)
     except JobStopped:
         return  # every trial is kept, and the next round knows of them
-    except TilesmithError as error:
-        _LOG.warning("'%s' cannot be tuned: %s", order.model, error)
-        state = replace(state, ended=str(error), failed=True)
+    except Exception as error:  # whatever it is, other models are still tuned
+        ours = isinstance(error, TilesmithError)
+        why = str(error) if ours else f"internal error: {type(error).__name__}: {error}"
+        _LOG.warning("'%s' cannot be tuned: %s", order.model, why)
+        state = replace(state, ended=why, failed=True)
     if token.cancelled:
         return
     spent = time.monotonic() - begun - (pause.seconds - waited)

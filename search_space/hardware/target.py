@@ -24,15 +24,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import Any
 
 from tilesmith.search_space.support.errors import TargetError
 from tilesmith.search_space.support.files import ending
 from tilesmith.search_space.support.registry import FileRegistry
 from tilesmith.search_space.support.suggestions import did_you_mean, instead
-
-if TYPE_CHECKING:
-    pass
 
 HOST = "cpu"
 """The name of the target that is the machine this process runs on."""
@@ -59,9 +57,10 @@ class Fact:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Least and greatest value of a number; without a stated minimum it is not negative."""
+        """Least and greatest value of a number; unless they are stated, it is not negative and fits
+        into 64 bits."""
         low = self.minimum if self.minimum is not None else 0.0
-        return low, self.maximum if self.maximum is not None else float("inf")
+        return low, self.maximum if self.maximum is not None else float(1 << 63)
 
     @property
     def allowed(self) -> str:
@@ -228,20 +227,28 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield name, value
 
 
+_TEXT, _NUMBER = (str, "a text"), ((int, float, NoneType), "a number")
+_KINDS: dict[str, tuple[Any, str]] = {
+    "value": ((int, float, str, bool, tuple), "a number, a text or a list"), "unit": _TEXT,
+    "source": _TEXT, "trust": _TEXT, "calibratable": (bool, "true or false"),
+    "minimum": _NUMBER, "maximum": _NUMBER, "choices": (tuple, "a list of texts"),
+}  # fmt: skip
+
+
 def _fact(target: str, name: str, entry: Any) -> tuple[str, Fact]:
     """A fact as it is written, under its name of today."""
     fields = dict(entry) if isinstance(entry, Mapping) else {"value": entry}
-    unknown = set(fields) - set(Fact.__dataclass_fields__)
-    if unknown:
-        key = min(unknown)
-        meant = did_you_mean(key, Fact.__dataclass_fields__)
-        raise TargetError(
-            f"target '{target}': {name} has the unknown key '{key}'; keys are "
-            f"{', '.join(Fact.__dataclass_fields__)}{meant}"
-        )
-    for key in ("value", "choices"):
-        if isinstance(fields.get(key), list):
-            fields[key] = _freeze(fields[key])
+    for key, given in fields.items():
+        if key not in _KINDS:
+            meant = did_you_mean(key, _KINDS)
+            raise TargetError(
+                f"target '{target}': {name} has the unknown key '{key}'; keys are "
+                f"{', '.join(_KINDS)}{meant}"
+            )
+        fields[key], (kind, said) = _freeze(given), _KINDS[key]
+        if not isinstance(fields[key], kind):
+            where = f"target '{target}': the {key} of {name}"
+            raise TargetError(f"{where} is {given!r:.40}; {said} is expected")
     return _of_today(name, Fact(**fields))
 
 

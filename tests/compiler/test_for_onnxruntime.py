@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.compiler.onnx.files.for_onnxruntime import TAKEN, as_given
+from tilesmith.compiler.onnx.files.for_onnxruntime import TAKEN, as_given, prepared
+from tilesmith.search_space.support.errors import ModelError
 
 runtime = pytest.importorskip("onnxruntime")
 
@@ -34,3 +35,14 @@ def test_whatever_the_version_of_the_format(tmp_path: Path, ir_version: int, out
     session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     x = np.ones((3, 2048), np.float32)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + w)
+
+
+def test_a_path_that_it_does_not_take_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "by\udcfftes"
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("the file system takes UTF-8 alone")
+    (folder / "model.onnx").write_bytes(onnx.ModelProto().SerializeToString())
+    with pytest.raises(ModelError, match="no path that is not UTF-8"):
+        prepared(folder / "model.onnx", runtime.SessionOptions())

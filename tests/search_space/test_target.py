@@ -75,6 +75,10 @@ def test_wrong_settings_are_named(settings: dict[str, str], message: str) -> Non
         ("[l1]\nkib = 3", "names no family"),
         ('family = "cpu"\nx = {value = 1, minimun = 0}', "x has the unknown key 'minimun'"),
         ('family = "cpu"\nx = {value = 9, maximum = 3}', "x = 9 is out of range; allowed: 0 to 3"),
+        (f'family = "cpu"\nx = 1{"0" * 400}', "is out of range"),
+        ('family = "cpu"\nx = {value = {}}', "the value of x is {}; a number, a text or a list"),
+        ('family = "cpu"\nx = {value = 1, choices = 3}', "the choices of x is 3"),
+        ('family = "cpu"\nx = {value = 1, minimum = "a"}', "the minimum of x is 'a'"),
     ],
 )
 def test_wrong_files_are_named(text: str, message: str) -> None:

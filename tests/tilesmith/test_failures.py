@@ -26,6 +26,7 @@ from tilesmith.search_space.support.errors import CodegenError, JobError, ModelE
         (JobError("no candidate worked"), "no candidate worked", 1),
         (CodegenError("two\nlines"), "two lines", 1),
         (TilesmithError("a limit"), "a limit", 1),
+        (ModelError(f"'{'x' * 70_000}' does not exist"), "xxx...xxx", 2),
         (click.UsageError("bad"), "bad (see 'tilesmith --help')", 2),
         (click.FileError("f", "gone"), "Could not open file 'f': gone", 1),
         (KeyboardInterrupt(), "interrupted", 130),
@@ -34,6 +35,7 @@ from tilesmith.search_space.support.errors import CodegenError, JobError, ModelE
         (HungUp(), "stopped by SIGHUP", 129),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the reader of the output closed it", 1),
         (MemoryError(), "out of memory", 1),
+        (RuntimeError("can't start new thread"), "starts no more threads", 1),
         (OSError(errno.ENOSPC, "No space left on device", "a.tsm"), "No space left on device", 1),
         (PermissionError(errno.EACCES, "Permission denied", "a.tsm"), "denied: 'a.tsm'", 2),
         (OSError(errno.EIO, "Input/output error"), "Input/output error", 1),
@@ -44,7 +46,7 @@ from tilesmith.search_space.support.errors import CodegenError, JobError, ModelE
 def test_explain(error: BaseException, message: str, exit_code: int) -> None:
     failure = explain(error)
     assert message in failure.message
-    assert "\n" not in failure.message
+    assert "\n" not in failure.message and len(failure.message) < 1000
     assert failure.exit_code == exit_code
 
 

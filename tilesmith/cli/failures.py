@@ -5,6 +5,7 @@ the number of a signal that ended it. A traceback is shown only when asked for (
 --traceback COMMAND ...`).
 """
 
+import re
 import signal
 import sys
 import threading
@@ -146,6 +147,8 @@ def explain(error: BaseException) -> Failure:
             return Failure("the reader of the output closed it before the end", 1)
         case MemoryError():
             return Failure("out of memory; try fewer threads, a smaller model or batch", 1)
+        case RuntimeError() if "start new thread" in str(error):
+            return Failure("the system starts no more threads: it is out of them or of memory", 1)
         case RecursionError():
             return Failure("the input is nested too deeply to be read or compiled", 2)
         case OSError():
@@ -196,4 +199,9 @@ def _one_line(text: str) -> str:
     from tilesmith.display.printable import printable
     from tilesmith.records.schema.urls import without_password
 
-    return without_password(printable(text))
+    return _ENDLESS.sub(r"\1...\2", without_password(printable(text)))
+
+
+_ENDLESS = re.compile(r"(\S{500})\S{400,}(\S{100})")
+"""A word that nobody has written, such as a file's contents where its name belongs: its middle is
+left out of a sentence."""

@@ -5,10 +5,13 @@ the onnx package writes its newest version by default, and is often ahead. Invar
 and opsets stay what they are; only the number is lowered.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
 import onnx
+
+from tilesmith.search_space.support.errors import ModelError
 
 TAKEN = 10
 """A version of the format (onnx 1.16) that every onnxruntime since 1.18 takes."""
@@ -22,13 +25,19 @@ def prepared(model: str | Path | onnx.ModelProto, options: Any) -> onnx.ModelPro
     Args:
         model: a file, whose external weights stay where they are, or a loaded model.
         options: `onnxruntime.SessionOptions` of the session.
+
+    Raises:
+        ModelError: onnxruntime takes no such path.
     """
     proto = onnx.ModelProto()
     if isinstance(model, onnx.ModelProto):
         proto.CopyFrom(model)
     else:
         proto.ParseFromString(Path(model).read_bytes())
-        options.add_session_config_entry(_EXTERNAL, str(Path(model).resolve().parent))
+        folder = str(Path(model).resolve().parent)
+        if folder.encode(errors="ignore") != os.fsencode(folder):
+            raise ModelError(f"onnxruntime takes no path that is not UTF-8, as '{model}'; move it")
+        options.add_session_config_entry(_EXTERNAL, folder)
     proto.ir_version = min(proto.ir_version, TAKEN)
     return proto
 

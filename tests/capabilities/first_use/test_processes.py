@@ -21,8 +21,15 @@ from tests.capabilities.first_use.conftest import (
 )
 from tilesmith.capabilities.first_use import following, tuner
 from tilesmith.capabilities.first_use.following import Follower, started
-from tilesmith.capabilities.first_use.orders import digest_of, every, orders_folder, tuner_lock
-from tilesmith.capabilities.first_use.rounds import another
+from tilesmith.capabilities.first_use.orders import (
+    OrderState,
+    digest_of,
+    every,
+    orders_folder,
+    tuner_lock,
+)
+from tilesmith.capabilities.first_use.priority import MachineLoad
+from tilesmith.capabilities.first_use.rounds import Tools, another, searched
 from tilesmith.tuner.tasks.cancel import CancelToken
 
 
@@ -156,6 +163,44 @@ def test_an_artifact_that_is_damaged_is_one_warning(
     follower.look()
     assert "is not a compiled model, or it is damaged" in caplog.text
     assert right(model.run(x), x)
+
+
+@pytest.mark.parametrize("changed", [{"target": "x"}, {"model": 5}, {"database": "frob://x"}])
+def test_an_order_that_is_damaged_ends_alone(
+    changed: dict[str, object], products: Path, follower: Follower, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = ts.compile(products, tune="background")
+    follower.look()
+    folder = the_order()
+    raw = json.loads((folder.path / "order.json").read_text())
+    folder.write("order.json", json.dumps(raw | changed))
+    another(folder, CancelToken(), Tools(searched, load=lambda: MachineLoad(Path(), Path())))
+    assert folder.state.failed and "cannot be tuned" in caplog.text
+    follower.look()
+    assert "stays as it is" in caplog.text and model.report is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("state.json", '{"seconds": "x"}'),
+        ("state.json", "[" * 100_000),
+        ("order.json", "[" * 100_000),
+        ("order.json", '{"threads": "two"}'),
+    ],
+)
+def test_a_file_that_cannot_be_read_ends_no_tuner(
+    name: str, text: str, products: Path, follower: Follower
+) -> None:
+    model = ts.compile(products, tune="background")
+    follower.look()
+    folder = the_order()
+    known = {} if name == "state.json" else json.loads((folder.path / name).read_text())
+    whole = text if text.startswith("[") else json.dumps(known | json.loads(text))
+    folder.write(name, whole)
+    assert folder.state == OrderState()
+    assert tuner._is_open(folder) == (name == "state.json")
+    assert model.report is not None
 
 
 def test_orders_of_processes_that_are_gone_are_cleared(products: Path, follower: Follower) -> None:

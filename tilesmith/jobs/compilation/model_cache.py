@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,15 +63,20 @@ class Inputs:
     Attributes:
         files: what each is known by, by its path.
         installation: digest of what compiled it.
+        settled: whether no file had changed just before it was looked at.
     """
 
     files: Mapping[str, State]
     installation: str
+    settled: bool = field(default=True, compare=False)
 
     @classmethod
     def of(cls, paths: Iterable[str]) -> "Inputs":
         """Files as they are now."""
-        return cls({path: _state(path) for path in paths}, _installation())
+        lately = time.time_ns() - _TICK_S * 1e9
+        files = {path: _state(path) for path in paths}
+        settled = all(state is None or state[-1] < lately for state in files.values())
+        return cls(files, _installation(), settled)
 
     @property
     def digest(self) -> str:
@@ -80,11 +85,6 @@ class Inputs:
 
     def to_json(self) -> str:
         return json.dumps({"files": self.files, "installation": self.installation})
-
-    @property
-    def settled(self) -> bool:
-        """Whether no file was changed just now."""
-        return all(s is None or s[-1] < time.time_ns() - _TICK_S * 1e9 for s in self.files.values())
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class CacheEntry:
             model = load(artifact)
             os.utime(self.record)  # it was used now
             return model
-        except (OSError, ValueError, TypeError, AttributeError, TilesmithError) as error:
+        except Exception as error:  # whatever somebody has put there
             LOG.debug("the compiled model of '%s' is not used: %s", self.record, error)
             return None
 
