@@ -29,7 +29,7 @@ from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
-from tilesmith.tuner.cost_models.residual import DampedResidual
+from tilesmith.tuner.cost_models.blend import Blend
 from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.pretrained.model_corpus import Corpus, corpus
 from tilesmith.tuner.pretrained.model_fitting import TREES, FittingRecipe, fitted
@@ -67,7 +67,7 @@ class Replay:
     def trials(self, prior: Pretrained | None, seed: int, screened: bool) -> int:
         """Trials until one is within 5 % of the fastest on record."""
         state = self.state(self.space, seed)
-        predictor = Predictor(self.source, DampedResidual, prior=prior)
+        predictor = Predictor(self.source, Blend, prior=prior)
         predictor.introduce(self.state(self.whole, seed))
         state.predict = lambda configs: predictor.score(state, configs)
         state.estimate = lambda configs: predictor.estimate(state, configs)

@@ -5,6 +5,7 @@ optimum.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -184,6 +185,34 @@ def test_the_default_measures_one_of_those_that_come_to_the_same_and_all_where_n
             ]
         )
     assert len(searched.results) == 12 * 8
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_a_judge_is_wrong_about_is_among_the_first_trials_if_it_is_plausible(
+    seed: int,
+) -> None:
+    """The judge takes the best loop order for a third slower; its best two dozen have another."""
+
+    def judged(configs: Sequence[Config]) -> Any:
+        wrong = [1.3 if config.get("order") == "yxz" else 1.0 for config in configs]
+        return np.log([cost(c) * factor for c, factor in zip(configs, wrong, strict=True)])
+
+    searched = state(seed)
+    searched.predict, searched.doubt = judged, lambda: 0.15
+    searched.estimate = lambda configs: (judged(configs), np.zeros(len(configs)))
+    searched.shown = searched.informed = True
+    by_judge = [config for config in space() if config.get("order") != "yxz"]
+    searched.seeds = tuple(sorted(by_judge, key=cost)[:24])
+    chosen = []
+    for _ in range(2):
+        chosen += strategies["evolutionary"]().propose(searched, 12)
+        searched.pending |= set(chosen)
+    assert len(set(chosen)) == 24
+    drawn = [config for config in chosen if config not in searched.seeds]
+    assert len(drawn) >= 8
+    assert any(config.get("order") == "yxz" for config in drawn)
+    slowest = np.exp(judged([max(drawn, key=cost)])[0])
+    assert slowest < np.median(np.exp(judged(list(space()))))
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_names() -> None:

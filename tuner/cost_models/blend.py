@@ -1,4 +1,4 @@
-"""A Gaussian process and boosted trees, averaged: the default where a simulator measures.
+"""A Gaussian process and boosted trees, averaged: the default.
 
 The process extrapolates beyond the best seen and knows its doubt; the trees, of smaller weight,
 share what they learn between tasks. Both learn `compressed` log latencies, so their mean is one

@@ -1,4 +1,4 @@
-"""The simulator's latency, corrected by a damped residual: the default for hardware.
+"""The simulator's latency, corrected by a damped residual.
 
 score = log(analytical) + 1/2 * trees(features), the trees (60 of depth 2) fitted to
 log(measured / analytical). The analytical model ranks well before anything is measured, so the

@@ -65,8 +65,7 @@ def learning_of(
 ) -> Learning:
     """What one runner's search learns from, by the cost model `asked` for ("": the usual).
 
-    When screening, the judge's latency is the score and nothing is learned. A model of a simulator
-    says how sure it is, whether it starts from the judge's latency or must learn it.
+    When screening, the judge's latency is the score and nothing is learned.
     """
     if judging.judge is None:
         return Learning(KnobFeatures(), asked or "blend")
@@ -76,4 +75,4 @@ def learning_of(
     if screening:
         return Learning(features, "")
     known = judging.known.get(runner.measured_by, Known())
-    return Learning(features, asked or ("blend" if simulated else "residual"), known)
+    return Learning(features, asked or "blend", known)

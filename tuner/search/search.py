@@ -101,7 +101,7 @@ class Search:
         self._screening = not model
         learner = cost_models[model or "residual"]
         self._shown = isinstance(source, JudgedFeatures) and source.analytical
-        self._informed = self._shown and not learner.doubts()
+        self._informed = self._shown and not runner.deterministic
         self.known = learning.known
         self.predictor = Predictor(source, learner, bool(model), self.known.model)
         self.pace = PaceLog(self.predictor)

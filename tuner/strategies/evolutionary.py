@@ -6,12 +6,14 @@ ones; every neighbour by a single knob of the best measured, then of what promis
 uphill; in a small space, all of it. Of those that come to the same, as far as the judge sees, one
 is a candidate, and none if one was measured: knobs that nothing depends on would else take most of
 the trials. What is measured is chosen by expected improvement, where the model states its doubt,
-one in eight by predicted latency. Without doubt (the hardware's model), neighbours of the very best
-get a share `_LOCAL` of the batch instead, because such a model cannot tell siblings apart.
+one in eight by predicted latency.
 
 A share of each batch is random, so that a wrong model is found out: `_FIRST_RANDOM` of the first
-where no latency is known, then `_EPSILON`, fading as results come in. Batches are small: what a
-batch teaches should serve the next.
+where no latency is known, then `_EPSILON`, fading as results come in. Where an analytical latency
+is known, what is drawn is plausible by it: a configuration comes as often as it would be the
+fastest if each score were off by the usual error. Half of a task's first trials are such draws: the
+best by that latency are all alike, and who has seen no others does not learn what is wrong with it.
+Batches are small: what a batch teaches should serve the next.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -48,10 +50,11 @@ pretrained one looked would stay there.
 """
 _FADING = 100
 """Trials after which the random share is halved."""
-_SCREENED = 12
-"""Trials for which starting points serve alone where scores are informed: they are the best of the
-same scores, and searching again would cost more than measuring."""
-_LOCAL = 0.15
+_DRAWN = 24
+"""Trials of which, where scores are informed, half are plausible draws and half starting points:
+the best of the same scores, so that searching again would cost more than measuring."""
+_PLAUSIBLE = Evolution(population=256, generations=0, structures=8, unmet=4)
+"""What plausible draws are taken from."""
 _MEASURED_SEEDS = 24
 _ELITE = 8
 """Best measured configurations all of whose neighbours are candidates."""
@@ -59,9 +62,6 @@ _ALIKE = 2e-3
 """Relative difference of latencies up to which configurations count as siblings."""
 _CLIMBERS, _STEPS = 6, 3
 """Candidates whose neighbours are looked at, and how many times over."""
-_INFORMED_ELITE = 3
-_NEIGHBOURS = 24
-"""Neighbours drawn of each of the informed elite."""
 _GREEDY = 8
 """Every how manieth pick goes by the score alone."""
 _WHOLE = 2048
@@ -79,21 +79,29 @@ class Evolutionary(Strategy):
     def propose(self, state: TuningState, count: int) -> list[Config]:
         if not count or state.exhausted:
             return []
-        trusted = state.informed and len(state.results) < _SCREENED
-        picked = pick_diverse(state, state.seeds, count if trusted else count // 2)
-        share = _EPSILON * _FADING / (_FADING + len(state.results))
-        if not state.shown and len(state.results) < SMALLEST_BATCH:
+        picked = pick_diverse(state, state.seeds, count // 2)
+        left, results = count - len(picked), len(state.results)
+        share = _EPSILON * _FADING / (_FADING + results)
+        if not state.shown and results < SMALLEST_BATCH:
             share = _FIRST_RANDOM
-        exploring = int(state.rng.binomial(count - len(picked), share))
-        guided = count - len(picked) - exploring
-        if not guided:
-            return picked + new_random(state, exploring, taken=picked)
-        choose = _informed if state.informed else _doubting
-        picked += choose(state, guided, picked)
-        return picked + new_random(state, count - len(picked), taken=picked)
+        first = state.informed and results < _DRAWN
+        guided = 0 if first else left - int(state.rng.binomial(left, share))
+        picked += _promising(state, guided, picked) if guided else []
+        return picked + _explored(state, count - len(picked), picked)
 
 
-def _doubting(state: TuningState, count: int, taken: Sequence[Config]) -> list[Config]:
+def _explored(state: TuningState, count: int, taken: Sequence[Config]) -> list[Config]:
+    """Up to `count` draws: plausible ones where scores are informed, else any."""
+    drawn: list[Config] = []
+    if state.informed and count:
+        candidates = _telling(state, evolve(state, [], _PLAUSIBLE))
+        errors = state.rng.normal(0.0, state.doubt(), len(candidates))
+        order = np.argsort(state.predict(candidates) + errors, kind="stable")
+        drawn = pick_diverse(state, [candidates[place] for place in order], count, taken)
+    return drawn + new_random(state, count - len(drawn), taken=[*taken, *drawn])
+
+
+def _promising(state: TuningState, count: int, taken: Sequence[Config]) -> list[Config]:
     """Up to `count` candidates, by expected improvement and by score in turns."""
     ranked = _unlike(state)
     promise = _promise(state, ranked[:_ELITE])
@@ -143,8 +151,13 @@ def _gathered(state: TuningState, ranked: Sequence[Config], promise: Predict) ->
     """Candidates of a large space: bred, and near the best measured and the most promising."""
     seeds = dict.fromkeys([*ranked[:_MEASURED_SEEDS], state.default, *state.seeds])
     breeder = state.space.breeder
-    known = dict.fromkeys(evolve(state, list(seeds), _BREEDING, promise))
+    breeding = _INFORMED_BREEDING if state.informed else _BREEDING
+    known = dict.fromkeys(evolve(state, list(seeds), breeding, promise))
     near = breeder.decode(breeder.neighbours(breeder.encode(ranked[:_ELITE])))
+    if state.informed:  # each structure that was not met is dear to judge
+        met = {state.space.structure(config) for config in known}
+        near = [config for config in near if state.space.structure(config) in met]
+        return list(dict.fromkeys([*known, *near]))
     candidates, best = list(known), _telling(state, known)[: 4 * _CLIMBERS]
     known.update(dict.fromkeys(near))
     scores = dict(zip(best, promise(best).tolist(), strict=True)) if best else {}
@@ -173,28 +186,3 @@ def _promise(state: TuningState, elite: Sequence[Config]) -> Callable[[Floats, F
         return -log_expected_improvement(mean, deviation, incumbent)
 
     return promise
-
-
-def _informed(state: TuningState, count: int, taken: Sequence[Config]) -> list[Config]:
-    """Up to `count` candidates, best predicted first, after a share of the elite's neighbours."""
-    ranked = [config for config, _ in state.ranked()[:_MEASURED_SEEDS]]
-    share = _LOCAL if len(ranked) >= _MEASURED_SEEDS else 0.0
-    local = int(state.rng.binomial(count, share))
-    picked = _mutants(state, ranked[:_INFORMED_ELITE], local, taken)
-    seeds = list(dict.fromkeys([*ranked, state.default, *state.seeds]))
-    ordered = evolve(state, seeds, _INFORMED_BREEDING)
-    return picked + pick_diverse(state, ordered, count - len(picked), taken=[*taken, *picked])
-
-
-def _mutants(
-    state: TuningState, elite: list[Config], count: int, taken: Sequence[Config]
-) -> list[Config]:
-    """Up to `count` new mutants of the elite, best predicted first."""
-    breeder = state.space.breeder
-    parents = breeder.encode(elite)
-    if not count or not len(parents):
-        return []
-    family = parents.take(np.repeat(np.arange(len(parents)), _NEIGHBOURS))
-    mutants = list(dict.fromkeys(breeder.decode(breeder.mutate(family, state.rng))))
-    order = np.argsort(state.predict(mutants), kind="stable")
-    return pick_diverse(state, [mutants[i] for i in order], count, taken)

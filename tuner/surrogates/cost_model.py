@@ -104,11 +104,6 @@ class CostModel(ABC):
     def predict(self, samples: Samples) -> Floats:
         """Scores, shape (n,), lower is faster. Only after `fit` or `load`."""
 
-    @classmethod
-    def doubts(cls) -> bool:
-        """Whether its scores come with deviations."""
-        return cls.uncertainty is not CostModel.uncertainty
-
     def uncertainty(self, samples: Samples) -> Floats | None:
         """Standard deviations of the scores, shape (n,), or None if the model has none."""
         return None

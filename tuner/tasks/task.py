@@ -120,7 +120,8 @@ class TuningState:
             nothing runs; None: there is no judge, or it may not be asked.
         doubt: deviation of the error of the difference of two scores.
         shown: whether scores know the analytical latency.
-        informed: whether scores rank well before anything is measured.
+        informed: whether scores rank well before anything is measured, and measuring takes time,
+            which is lost to choosing.
         layouts: the layout pair of a configuration.
     """
 
