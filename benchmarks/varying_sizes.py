@@ -19,16 +19,12 @@ from typing import Any
 
 import numpy as np
 from kernels import bound
+from subjects.varying_kernels import SIZES, VaryingKernel
 
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_copy
-from tilesmith.codegen.native.kernel import (
-    SIZES,
-    NativeKernel,
-    compile_config,
-    compile_varying,
-)
-from tilesmith.codegen.programs.structures import default_of
+from tilesmith.codegen.native.kernel import compile_config
+from tilesmith.codegen.programs.structures import KernelSpec, default_of
 from tilesmith.display.output import note, table
 from tilesmith.jobs.measures.timing import interleave, pinned
 from tilesmith.search_space.expressions.dtypes import to_numpy
@@ -65,7 +61,7 @@ CASES = {
 
 
 def bound_at(
-    kernel: NativeKernel, workload: Workload, sizes: Mapping[str, int]
+    kernel: VaryingKernel, workload: Workload, sizes: Mapping[str, int]
 ) -> Callable[[], None]:
     """A call of a kernel that keeps sizes, at some of them, on seeded random arrays."""
     rng = np.random.default_rng(0)
@@ -76,7 +72,7 @@ def bound_at(
         for operand in template_of(workload.operator).operands(workload)
     }
     arrays |= kernel.prepare(arrays)
-    arrays |= {kernel.output.name: kernel.allocate_output(sizes), SIZES: kernel.size_values(sizes)}
+    arrays |= {kernel.output.name: kernel.output_at(sizes), SIZES: kernel.values(sizes)}
     return kernel.bind(arrays)
 
 
@@ -87,7 +83,7 @@ def measure(case: Case, seconds: float, least: bool) -> list[dict[str, float]]:
     typical = {name: case.typical}
     config = default_of(workload.at(typical), target)
     sizes = (Size(name, 1, case.most),)
-    varying = NativeKernel(compile_varying(workload, sizes, typical, target, config))
+    varying = VaryingKernel(KernelSpec(workload, target, config, sizes, typical))
     found = []
     for size in case.at:
         exact = workload.at({name: size})

@@ -14,7 +14,7 @@ line of JSON (buffers, workspaces, what is never read), then the objects.
 import ctypes
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -26,10 +26,9 @@ from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
-from tilesmith.codegen.programs.structures import lowered, lowered_varying, own_name, verify_sizes
+from tilesmith.codegen.programs.structures import lowered, verify_sizes
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.expressions.expression import const
-from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Buffer, Program
 from tilesmith.search_space.spaces.config import Config
@@ -46,21 +45,18 @@ ENTRY = ctypes.CFUNCTYPE(
 )
 
 
-SIZES = "sizes"
-"""Name of the array of sizes' values among a kernel's arguments; no operand is called so."""
-
-
 @dataclass(frozen=True)
 class KernelCode:
     """A compiled kernel as plain data: what an artifact stores.
+
+    Where sizes vary from run to run, the functions take one more argument behind the parameters,
+    which points at their values: 64 bits each, in the order of `Program.sizes`.
 
     Attributes:
         parameters: buffers in argument order: inputs, prepared, output.
         object: relocatable object file with the function `run`.
         prologue: another with a function `run` that fills the prepared buffers; None without any.
         shared_bytes, local_bytes: workspace that either needs.
-        sizes: those that vary from run to run; where there are any, one more argument behind the
-            parameters points at their values, 64 bits each, in this order.
     """
 
     parameters: tuple[Buffer, ...]
@@ -68,7 +64,6 @@ class KernelCode:
     prologue: bytes | None
     shared_bytes: int
     local_bytes: int
-    sizes: tuple[Size, ...] = ()
 
 
 def compile_program(program: Program, target: Target) -> KernelCode:
@@ -87,7 +82,6 @@ def compile_program(program: Program, target: Target) -> KernelCode:
         prologue.object if prologue else None,
         max(body.shared_bytes, prologue.shared_bytes if prologue else 0),
         max(body.local_bytes, prologue.local_bytes if prologue else 0),
-        program.sizes,
     )
 
 
@@ -128,32 +122,6 @@ def compile_config(workload: Workload, target: Target, config: Config) -> "Nativ
     return NativeKernel(compile_program(lowered(workload, target, config), target))
 
 
-def compile_varying(
-    workload: Workload,
-    sizes: tuple[Size, ...],
-    typical: Mapping[str, int],
-    target: Target,
-    config: Config,
-) -> KernelCode:
-    """Code of one configuration for all sizes in their ranges: see `KernelCode.sizes`.
-
-    Args:
-        workload: symbolic.
-        sizes: those that it varies with, and others if the caller likes; their values are passed in
-            this order.
-        typical: sizes at which `config` is in the workload's space.
-
-    Raises:
-        ConfigError: it is not.
-        WorkloadError: a parameter of the operator cannot vary, a size has no range, or the workload
-            makes no sense at an end of one.
-        ScheduleError: the configuration works at fixed sizes only.
-        CodegenError: no code came of it.
-    """
-    code = compile_program(lowered_varying(workload, sizes, typical, target, config), target)
-    return replace(code, sizes=sizes)
-
-
 class NativeKernel:
     """A loaded kernel. Not safe to run from two threads at once (it owns its workspace)."""
 
@@ -185,19 +153,9 @@ class NativeKernel:
             aligned_bytes(max(64, self.code.local_bytes)),
         )
 
-    def allocate_output(self, sizes: Mapping[str, int] | None = None) -> NDArray[Any]:
-        """A zeroed output array in its physical layout, at these sizes."""
-        values = self._named(sizes or {})
-        shape = tuple(int(extent.evaluate(values)) for extent in self.output.shape)
-        return aligned_empty(shape, to_numpy(self.output.dtype))
-
-    def _named(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Values of sizes by the names that the shapes of `code.parameters` know them by."""
-        return {own_name(i): sizes[size.name] for i, size in enumerate(self.code.sizes)}
-
-    def size_values(self, sizes: Mapping[str, int]) -> NDArray[np.int64]:
-        """What the argument behind the parameters points at."""
-        return np.array([sizes[size.name] for size in self.code.sizes], dtype=np.int64)
+    def allocate_output(self) -> NDArray[Any]:
+        """A zeroed output array in its physical layout."""
+        return aligned_empty(concrete_shape(self.output), to_numpy(self.output.dtype))
 
     def prepare(self, constants: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run the compile-time stages on constant inputs: prepared buffers by name."""
@@ -212,9 +170,8 @@ class NativeKernel:
         return prepared
 
     def pointers(self, arrays: Mapping[str, NDArray[Any]]) -> ctypes.Array[Any]:
-        """Argument pointers in parameter order; parameters not given are null (raw weights). The
-        values of sizes, where they vary, are among the arrays under the name `SIZES`."""
-        names = [*(b.name for b in self.code.parameters), *((SIZES,) if self.code.sizes else ())]
+        """Argument pointers in parameter order; parameters not given are null (raw weights)."""
+        names = [buffer.name for buffer in self.code.parameters]
         addresses = [arrays[name].ctypes.data if name in arrays else 0 for name in names]
         return (ctypes.c_void_p * len(addresses))(*addresses)
 
@@ -226,13 +183,10 @@ class NativeKernel:
         """A call with everything resolved, for timing and repeated use."""
         return BoundCall(self, self._run, self.pointers(arrays), self._workspace, dict(arrays))
 
-    def __call__(
-        self, inputs: Mapping[str, NDArray[Any]], sizes: Mapping[str, int] | None = None
-    ) -> NDArray[Any]:
+    def __call__(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Pack constants, run once, return the output (convenience for tests)."""
         arrays = {name: aligned_copy(array) for name, array in inputs.items()}
-        output = self.allocate_output(sizes)
-        arrays |= {SIZES: self.size_values(sizes)} if sizes else {}
+        output = self.allocate_output()
         self.run({**arrays, **self.prepare(arrays), self.output.name: output})
         return output
 

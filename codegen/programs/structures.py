@@ -10,14 +10,14 @@ run is worth a formula of its own.
 
 A kernel for sizes that vary is one configuration, lowered with the sizes left open:
 
-    program = lowered_varying(workload, sizes, typical, target, config)
+    program = KernelSpec(workload, target, config, sizes, typical).program()
 
 The configuration is one of the workload at typical sizes; the program of it keeps the sizes as
 symbols (`Program.sizes`) and is right at every size of their ranges.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -162,27 +162,42 @@ CHECKED = 4
 """Sizes at which a program that keeps them is verified."""
 
 
-def lowered_varying(
-    workload: Workload,
-    sizes: tuple[Size, ...],
-    typical: Mapping[str, int],
-    target: Target,
-    config: Config,
-) -> Program:
-    """The program of a configuration for all sizes in their ranges.
+@dataclass(frozen=True)
+class KernelSpec:
+    """What a kernel is compiled from: a workload, and the configuration by which a target runs it.
 
-    Args:
-        typical: sizes at which `config` is in the workload's space.
-
-    Raises:
-        ConfigError: it is not.
-        WorkloadError: a size has no range, or the workload makes no sense at an end of one.
-        ScheduleError: the configuration works at fixed sizes only.
+    Attributes:
+        workload: varies with `sizes`, if there are any.
+        sizes: those for all values of which the kernel is, in the order in which it is given them.
+        typical: values of the sizes at which `config` is in the workload's space.
     """
+
+    workload: Workload
+    target: Target
+    config: Config
+    sizes: tuple[Size, ...] = ()
+    typical: Mapping[str, int] = field(default_factory=dict)
+
+    def program(self) -> Program:
+        """Lower it.
+
+        Raises:
+            ConfigError: the configuration is not in the space; the message names the limit.
+            WorkloadError: a size has no range, or the workload makes no sense at an end of one.
+            ScheduleError: the configuration works at fixed sizes only.
+        """
+        if self.sizes:
+            return _lowered_varying(self)
+        return lowered(self.workload, self.target, self.config)
+
+
+def _lowered_varying(spec: KernelSpec) -> Program:
+    """The program of a configuration for all sizes in their ranges."""
+    workload, target, config, sizes = spec.workload, spec.target, spec.config, spec.sizes
     names = {size.name for size in sizes}
     if missing := sorted(workload.sizes - names):
         raise WorkloadError(f"'{workload.key}' varies with '{missing[0]}', which has no range")
-    usual = workload.at(typical)
+    usual = workload.at(spec.typical)
     largest = workload.at({size.name: size.high for size in sizes})
     workload.at({size.name: size.low for size in sizes})
     scheduler, space = scheduler_of(usual, target), space_of(usual, target)

@@ -26,12 +26,12 @@ from tilesmith.search_space.support.registry import Registry
 from tilesmith.search_space.workloads.workload import Workload
 
 if TYPE_CHECKING:
+    from tilesmith.codegen.programs.structures import KernelSpec
     from tilesmith.compiler.backends.many_cores import CoreProgram, LinkedCores
     from tilesmith.compiler.backends.recorded import Records
     from tilesmith.compiler.backends.wrong_instruction import WrongInstruction
     from tilesmith.compiler.graph.graph import Graph
     from tilesmith.compiler.rewriting.pipeline import PassPipeline
-    from tilesmith.search_space.expressions.sizes import Size
     from tilesmith.search_space.meshes.mesh import Mesh
     from tilesmith.search_space.results.measure import MeasureResult
     from tilesmith.search_space.results.model_evaluator import ModelEvaluator
@@ -134,22 +134,11 @@ class Backend(ABC):
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
         """Generate code for one configuration; `CodegenError` if none came of it."""
 
-    def compile_varying(
-        self,
-        workload: Workload,
-        sizes: "tuple[Size, ...]",
-        typical: Mapping[str, int],
-        target: Target,
-        config: Config,
-    ) -> Compiled:
-        """Code for every size in some ranges.
+    def compile_varying(self, spec: "KernelSpec") -> Compiled:
+        """Code for every size in the ranges of `spec.sizes`.
 
         Behind its parameters it takes one more pointer, to the sizes' values: 64-bit integers in
-        the order of `sizes`. `Compiled.nbytes` is empty.
-
-        Args:
-            workload: varies with `sizes`.
-            typical: sizes at which `config` is legal.
+        the order of `spec.sizes`. `Compiled.nbytes` is empty.
 
         Raises:
             CodegenError, WorkloadError, ScheduleError, ConfigError: there is none.

@@ -6,6 +6,7 @@ ranges comes of runs on the host by its reference, in plain layouts.
 
 from collections.abc import Mapping, Sequence
 
+from tilesmith.codegen.programs.structures import KernelSpec
 from tilesmith.compiler.backends.backend import Compiled, backend_of
 from tilesmith.compiler.driver.build import Schedules
 from tilesmith.compiler.graph.graph import Graph, Node
@@ -148,7 +149,9 @@ class _Compiler:
             if text == workload.key:
                 return backend.compile(workload, self.target, config)
             varying = Workload.parse(text)
-            return backend.compile_varying(varying, self.region, self.typical, self.target, config)
+            return backend.compile_varying(
+                KernelSpec(varying, self.target, config, self.region, self.typical)
+            )
         except (
             CodegenError, VerificationError, WorkloadError, ScheduleError, ConfigError,
         ):  # fmt: skip

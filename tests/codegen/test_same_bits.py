@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.subjects.varying_kernels import VaryingKernel
 from tests.codegen.kernels import HOST
 from tests.conformance.template_checks import random_inputs, run
-from tilesmith.codegen.native.kernel import NativeKernel, compile_varying
-from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.codegen.programs.structures import KernelSpec, default_of, space_of
 from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.template import template_of
@@ -103,6 +103,6 @@ def test_sizes_that_vary_add_alike() -> None:
     x = np.random.default_rng(0).standard_normal((9, 601)).astype(np.float32)
     outputs = set()
     for config in [default_of(usual, target), *space_of(usual, target)]:
-        kernel = NativeKernel(compile_varying(workload, sizes, typical, target, config))
-        outputs.add(kernel({"x": x}, {"rows": 9, "length": 601}).tobytes())
+        kernel = VaryingKernel(KernelSpec(workload, target, config, sizes, typical))
+        outputs.add(kernel.at({"rows": 9, "length": 601}, {"x": x}).tobytes())
     assert len(outputs) == 1

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from benchmarks.subjects.varying_kernels import VaryingKernel
 from tests.conformance.template_checks import compare, expected, physical, random_inputs
 from tilesmith.codegen.host.machine import host_target
-from tilesmith.codegen.native.kernel import NativeKernel, compile_varying
+from tilesmith.codegen.programs.structures import KernelSpec
 from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.scheduling.layout import Layout
 from tilesmith.search_space.spaces.config import Config
@@ -26,12 +27,12 @@ def check_varying(
 ) -> None:
     """Compile one configuration once, run it at many sizes and compare."""
     template = template_of(workload.operator)
-    kernel = NativeKernel(compile_varying(workload, sizes, typical, host_target(), config))
+    kernel = VaryingKernel(KernelSpec(workload, host_target(), config, sizes, typical))
     for at in values:
         concrete = workload.at(at)
         inputs = random_inputs(concrete, rng)
         want = expected(concrete, inputs)
-        got = kernel(physical(template, concrete, config, inputs), at)
+        got = kernel.at(at, physical(template, concrete, config, inputs))
         layout = template.layouts(concrete, config)[1]
         if layout:
             named = Layout.parse(layout)

@@ -22,10 +22,10 @@ from tilesmith.search_space.support.errors import TargetError
 from tilesmith.search_space.workloads.workload import Workload
 
 if TYPE_CHECKING:
+    from tilesmith.codegen.programs.structures import KernelSpec
     from tilesmith.compiler.backends.recorded import Records
     from tilesmith.compiler.graph.graph import Graph
     from tilesmith.compiler.rewriting.pipeline import PassPipeline
-    from tilesmith.search_space.expressions.sizes import Size
     from tilesmith.search_space.results.model_evaluator import ModelEvaluator
 
 LARGE = 1 << 16
@@ -94,19 +94,14 @@ class CpuBackend(Backend):
             )
 
     def compile(self, workload: Workload, target: Target, config: Config) -> Compiled:
-        return self.compile_varying(workload, (), {}, target, config)
+        from tilesmith.codegen.programs.structures import KernelSpec
 
-    def compile_varying(
-        self,
-        workload: Workload,
-        sizes: "tuple[Size, ...]",
-        typical: Mapping[str, int],
-        target: Target,
-        config: Config,
-    ) -> Compiled:
+        return self.compile_varying(KernelSpec(workload, target, config))
+
+    def compile_varying(self, spec: "KernelSpec") -> Compiled:
         from tilesmith.compiler.backends.cpu.compiling import compiled
 
-        return compiled(workload, sizes, typical, target, config)
+        return compiled(spec)
 
     def estimate_on_threads(
         self, workload: Workload, target: Target, configs: Sequence[Config], threads: int

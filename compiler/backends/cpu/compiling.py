@@ -6,9 +6,9 @@ that compiling a model again generates no code.
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,36 +27,25 @@ from tilesmith.codegen.native.kernel import (
     decoded,
     encoded,
 )
-from tilesmith.codegen.programs.structures import lowered, lowered_varying
+from tilesmith.codegen.programs.structures import KernelSpec
 from tilesmith.compiler.backends.backend import Compiled, backends
 from tilesmith.compiler.recipe.program import CodeObject
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.scalar import expressions
-from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.hardware.instruction_set import instruction_set_of
-from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.ir.program import Buffer, Program, blocks
-from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support import extensions
 from tilesmith.search_space.support.errors import TargetError
-from tilesmith.search_space.workloads.workload import Workload
 
 
-def compiled(
-    workload: Workload,
-    sizes: tuple[Size, ...],
-    typical: Mapping[str, int],
-    target: Target,
-    config: Config,
-) -> Compiled:
+def compiled(spec: KernelSpec) -> Compiled:
     """See `Backend.compile_varying`; without sizes, `Backend.compile`."""
-    code, unread = _compiled(workload, sizes, typical, target, config)
-    nbytes = {} if sizes else {buffer.name: _nbytes(buffer) for buffer in code.parameters}
+    code, unread = _compiled(spec)
+    nbytes = {} if spec.sizes else {buffer.name: _nbytes(buffer) for buffer in code.parameters}
 
     @cache
     def kernel() -> NativeKernel:
-        program = partial(_program, workload, sizes, typical, target, config)
-        return NativeKernel(_packing(code, target, program))
+        return NativeKernel(_packing(code, spec))
 
     def prepare(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
         if code.prologue is None:
@@ -75,48 +64,30 @@ def compiled(
     )
 
 
-def _compiled(
-    workload: Workload,
-    sizes: tuple[Size, ...],
-    typical: Mapping[str, int],
-    target: Target,
-    config: Config,
-) -> tuple[KernelCode, frozenset[str]]:
+def _compiled(spec: KernelSpec) -> tuple[KernelCode, frozenset[str]]:
     """Code of a configuration and the operands it never reads, from the cache if it is there."""
-    key = _cache_key(workload, target, config, *map(str, sizes), repr(typical))
+    key = _cache_key(spec)
     cached = object_cache.load(key)
     if cached is not None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return decoded(cached)
-    program = _program(workload, sizes, typical, target, config)
-    code = compile_program(program, target)
-    unread = _unread(program) & frozenset(workload.constants)
+    program = spec.program()
+    code = compile_program(program, spec.target)
+    unread = _unread(program) & frozenset(spec.workload.constants)
     object_cache.store(key, encoded(code, unread))
     return code, unread
 
 
-def _program(
-    workload: Workload,
-    sizes: tuple[Size, ...],
-    typical: Mapping[str, int],
-    target: Target,
-    config: Config,
-) -> Program:
-    if sizes:
-        return lowered_varying(workload, sizes, typical, target, config)
-    return lowered(workload, target, config)
-
-
-def _packing(code: KernelCode, target: Target, program: Callable[[], Program]) -> KernelCode:
+def _packing(code: KernelCode, spec: KernelSpec) -> KernelCode:
     """Code that packs weights for a target on this machine: its own, or the same program's here.
 
     Programs say what is computed, lane by lane, whatever the processor; so weights for a processor
     of another kind are packed here, by code for whatever vectors there are.
     """
     try:
-        backends["cpu"].check(target)
+        backends["cpu"].check(spec.target)
     except TargetError:
-        whole = program()
+        whole = spec.program()
         first = whole.compile_time()
         assert first is not None, f"{whole.name} has no weights to pack"
         here = host_target()
@@ -126,11 +97,12 @@ def _packing(code: KernelCode, target: Target, program: Callable[[], Program]) -
     return code
 
 
-def _cache_key(workload: Workload, target: Target, config: Config, *more: str) -> str:
+def _cache_key(spec: KernelSpec) -> str:
+    target = spec.target
     facts = (target.text(name) for name in ("isa.triple", "isa.processor", "isa.features"))
     parts = (
-        "kernel", workload.key, config.key, target.identity, *facts, toolchain.version(),
-        repr(instruction_set_of(target)), _sources(), *more,
+        "kernel", spec.workload.key, spec.config.key, target.identity, *facts, toolchain.version(),
+        repr(instruction_set_of(target)), _sources(), *map(str, spec.sizes), repr(spec.typical),
     )  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
