@@ -1,7 +1,7 @@
 """Settings that a program may leave open: which engine, how many places, how deep a pipeline.
 
 None changes a loop or an index, so programs that differ in nothing else are one program, and who
-reads it asks which setting stands where (`search_space.scheduling.skeleton` makes such programs).
+reads it asks which setting stands where (`families.kit.programs.skeleton` makes such programs).
 
 Invariant: an open setting, number i of a program, is `-1 - i` where a number stands (real ones
 are positive) and `#i` where an engine does.

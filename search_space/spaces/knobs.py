@@ -23,7 +23,7 @@ class Knob:
         values: allowed values, distinct, at least one; tile values ascending.
         structural: whether the value changes the structure of the program.
         setting: whether all it changes is an engine or a number of places, which it is, as it is,
-            in the schedule (`search_space.scheduling.skeleton`): nothing there may depend on it.
+            in the schedule (`families.kit.programs.skeleton`): nothing there may depend on it.
     """
 
     name: str

@@ -13,7 +13,7 @@ import numpy as np
 from tests.conformance.template_checks import expected, physical, random_inputs
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
 from tilesmith.families.trainium.simulator.execution.functional import execute
-from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.scheduling.layout import Layout

@@ -12,7 +12,7 @@ import pytest
 
 from tilesmith.codegen.programs.structures import default_of, lowered
 from tilesmith.families.trainium.codegen.isa.text import to_text
-from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.ir.program import print_program
 from tilesmith.search_space.ir.transforms.simplification import simplify

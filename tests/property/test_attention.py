@@ -6,10 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.property.agreement import check_loops, check_native
+from tests.property.agreement import check_sampled_loops, check_sampled_native, check_sampled_verify
 from tilesmith.codegen.host.machine import cpu_target, host_target
-from tilesmith.codegen.programs.structures import default_of, lowered, space_of, structure_program
-from tilesmith.search_space.ir.verification.verifier import verify
+from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.search_space.operator_parts.attention_masks import MASKS
 from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
@@ -47,26 +46,17 @@ def inputs_and_output(
 
 @given(workloads(67), st.integers(0, 2**32 - 1))
 def test_native_output_equals_numpy(workload: Workload, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    arrays, expected = inputs_and_output(workload, rng)
-    for config in space_of(workload, HOST).sample(rng, 2):
-        check_native(workload, HOST, config, arrays, expected)
+    check_sampled_native(workload, HOST, inputs_and_output, seed)
 
 
 @given(workloads(5), st.integers(0, 2**32 - 1))
 def test_lowering_is_right_before_and_after_the_passes(workload: Workload, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    arrays, expected = inputs_and_output(workload, rng)
-    (config,) = space_of(workload, NARROW).sample(rng)
-    check_loops(workload, NARROW, config, arrays, expected)
+    check_sampled_loops(workload, NARROW, inputs_and_output, seed)
 
 
 @given(workloads(600), st.integers(0, 2**32 - 1))
 def test_every_configuration_verifies(workload: Workload, seed: int) -> None:
     """Large shapes, without running them; the default is in the space of narrow cores, too."""
     for target in (HOST, NARROW):
-        space = space_of(workload, target)
-        space.validate(default_of(workload, target))
-        for config in space.sample(np.random.default_rng(seed), 2):
-            verify(structure_program(workload, target, space.structure(config)), target)
-            verify(lowered(workload, target, config), target)
+        space_of(workload, target).validate(default_of(workload, target))
+        check_sampled_verify(workload, target, seed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilesmith.codegen.programs.structures import space_of
-from tilesmith.families.trainium.simulator import family
+from tilesmith.families.trainium.simulator import family, skeletons
 from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
@@ -41,7 +41,7 @@ def test_what_no_code_comes_of_keeps_its_kind_and_reason(monkeypatch: pytest.Mon
     """One configuration fails among others: its row says why, the others are as without it."""
     space = space_of(WORKLOAD, TRN1)
     configs = list(dict.fromkeys(space.sample(np.random.default_rng(0), 3)))
-    usual, made = measure(WORKLOAD, TRN1, configs), family.staged_stream
+    usual, made = measure(WORKLOAD, TRN1, configs), skeletons.staged_stream
 
     def refusing(workload: Workload, target: Target, config: Config) -> object:
         if config == configs[1]:

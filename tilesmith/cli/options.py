@@ -223,35 +223,27 @@ def target_option(required: bool) -> Callable[[Command], Command]:
     return add
 
 
-def compared_targets_option(command: Command) -> Command:
-    """`--target`, of which several are compared, with `--set` beside it."""
-    option = click.option(
-        "--target",
-        "targets",
-        cls=Listed,
-        names=_TARGETS,
-        multiple=True,
-        default=(HOST,),
-        show_default=True,
-        help=f"{_TARGET_HELP}; repeatable: targets are compared in one table.",
-    )
-    return option(set_option(command))
+def targets_option(more: str) -> Callable[[Command], Command]:
+    """`--target`, of which there may be several, with `--set` beside it.
 
+    Args:
+        more: what help says of several.
+    """
 
-def targets_option(command: Command) -> Command:
-    """`--target`, of which there may be several, with `--set` beside it."""
-    option = click.option(
-        "--target",
-        "targets",
-        cls=Listed,
-        names=_TARGETS,
-        multiple=True,
-        default=(HOST,),
-        show_default=True,
-        help=f"{_TARGET_HELP}, or a machine or an identity that the database knows; repeatable: "
-        "each has a search of its own, and is measured by workers that are such machines.",
-    )
-    return option(set_option(command))
+    def add(command: Command) -> Command:
+        option = click.option(
+            "--target",
+            "targets",
+            cls=Listed,
+            names=_TARGETS,
+            multiple=True,
+            default=(HOST,),
+            show_default=True,
+            help=f"{_TARGET_HELP}{more}",
+        )
+        return option(set_option(command))
+
+    return add
 
 
 def database_option(required: bool, makes: bool = False) -> Callable[[Command], Command]:

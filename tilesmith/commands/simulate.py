@@ -11,13 +11,13 @@ from tilesmith.cli.files import page_option, trace_option
 from tilesmith.cli.help import Explained
 from tilesmith.cli.options import (
     chips_option,
-    compared_targets_option,
     database_option,
     json_option,
     operator_option,
     precision_option,
     request_of,
     shape_option,
+    targets_option,
 )
 from tilesmith.display.output import note, print_json, table
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.command(cls=Explained)
 @click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir|MODEL.tsm")
 @operator_option
-@compared_targets_option
+@targets_option("; repeatable: targets are compared in one table.")
 @database_option(required=False)
 @click.option(
     "--fidelity",

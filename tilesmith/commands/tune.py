@@ -42,7 +42,10 @@ _WHOLE = ("median", "mean")
 @click.command(cls=Explained)
 @click.argument("model", required=False, metavar="MODEL.onnx|MODEL.mlir")
 @operator_option
-@targets_option
+@targets_option(
+    ", or a machine or an identity that the database knows; repeatable: each has a search of its "
+    "own, and is measured by workers that are such machines."
+)
 @database_option(required=True, makes=True)
 @pack_option
 @click.option(

@@ -62,8 +62,8 @@ def page(
         about=about,
         asked=asked,
         charts=[] if sweep is None else [c for name in TITLES if (c := front_chart(sweep, name))],
-        front=[] if sweep is None else _tables(sweep, [p for p in sweep.points if p.fronts]),
-        rows=[] if sweep is None else _tables(sweep, sweep.points[:_MOST_ROWS]),
+        front=[] if sweep is None else [point.row() for point in sweep.points if point.fronts],
+        rows=[] if sweep is None else [point.row() for point in sweep.points[:_MOST_ROWS]],
         left_out=0 if sweep is None else max(0, len(sweep.points) - _MOST_ROWS),
         refusals=[] if sweep is None else sweep.refusals,
         columns=COLUMNS,
@@ -214,10 +214,6 @@ _TIMES = (
 def _three(times: Mapping[str, float | None]) -> str:
     values = (times[name] for name in ("p50", "p90", "p99"))
     return "  ".join("-" if value is None else f"{value:.4g}" for value in values)
-
-
-def _tables(sweep: DeploymentSweep, points: Sequence[DeploymentPoint]) -> list[Mapping[str, Any]]:
-    return [point.row() for point in points]
 
 
 def _words(point: DeploymentPoint, x: float, y: float) -> str:

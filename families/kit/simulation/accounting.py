@@ -8,6 +8,7 @@ Invariant: the parts add up to the whole, but for rounding.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,3 +77,13 @@ def lines(title: str, parts: Sequence[Share], whole: Share, subtotals: bool = Fa
     so_far = " " * 11 if subtotals else ""
     remark = f": {whole.what}" if whole.what else ""
     return [*shown, f"  ={whole.us:9.2f} us{so_far}  {whole.name}{remark}"]
+
+
+def origins_line(facts: Mapping[str, Any]) -> str:
+    """How a model's schedules were chosen and what is left to the host, by its details, in a line
+    above `lines`."""
+    return (
+        f"{facts['precision']}; {facts['tuned']} tuned, {facts['stale']} tuned by another version, "
+        f"{facts['nearest']} by nearest shape, {facts['default']} by default, {facts['host']} on "
+        f"the host ({facts['host_us']:.1f} us, transfers included)"
+    )

@@ -60,7 +60,7 @@ from tilesmith.families.trainium.codegen.selection.staging import (
     stage,
 )
 from tilesmith.families.trainium.simulator.execution.functional import execute_in
-from tilesmith.families.trainium.simulator.family import staged_stream
+from tilesmith.families.trainium.simulator.skeletons import staged_stream
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.hardware.target import Target

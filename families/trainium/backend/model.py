@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.compiler.recipe.program import HostStep, KernelStep, Recipe
-from tilesmith.families.kit.simulation.accounting import IDLE, Share, exclusive, lines
+from tilesmith.families.kit.simulation.accounting import IDLE, Share, exclusive, lines, origins_line
 from tilesmith.families.kit.simulation.host_costs import compute_time, host_time, transfer_time
 from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
 from tilesmith.families.trainium.backend.program import THOROUGH, Effort, LinkedProgram, segments
@@ -280,9 +280,7 @@ def _remarks(
     if facts["host_us"]:
         whole = Share("the model", latency / 1e3, "timeline and host")
     return (
-        f"{facts['precision']}; {facts['tuned']} tuned, {facts['stale']} tuned by another version, "
-        f"{facts['nearest']} by nearest shape, {facts['default']} by default, {facts['host']} on "
-        f"the host ({facts['host_us']:.1f} us, transfers included)",
+        origins_line(facts),
         *lines("from the roofline to the timeline", chain, whole, subtotals=True),
         *lines("where the time goes", doing, whole),
         f"{len(facts['resident'])} tensors stay in SBUF: {facts['bytes_saved'] / 1e6:.1f} MB of "

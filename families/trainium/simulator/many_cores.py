@@ -103,14 +103,13 @@ def _together(
     meetings = verify_together(streams)
     running = {core: run(stream, memories[core]) for core, stream in streams.items()}
     for meeting in meetings:
-        _exchange(meeting, streams, running, memories, mesh)
+        _exchange(meeting, running, memories, mesh)
     for rest in running.values():
         assert next(rest, None) is None, "every collective was met"
 
 
 def _exchange(
     meeting: Meeting,
-    streams: Mapping[int, InstructionStream],
     running: Mapping[int, Iterator[Instruction]],
     memories: Mapping[int, Sequence[Array]],
     mesh: Mesh,

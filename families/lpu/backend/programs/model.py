@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.compiler.recipe.program import HostStep, KernelStep, Recipe
-from tilesmith.families.kit.simulation.accounting import IDLE, Share, exclusive, lines
+from tilesmith.families.kit.simulation.accounting import IDLE, Share, exclusive, lines, origins_line
 from tilesmith.families.kit.simulation.host_costs import compute_time, host_time, transfer_time
 from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
 from tilesmith.families.lpu.backend.programs.program import ChipProgram, segments
@@ -212,7 +212,7 @@ def _result(
     bounds = {**engines, "host": total.host * share}
     report = recipe.report
     products = sum(k.roofline.compute * 1e6 * k.weight for k in kernels.values())
-    chain, doing = _chain(whole, total, products, roofs), _time(total, products)
+    chain, doing = _chain(total, products, roofs), _time(total, products)
     details: dict[str, Any] = {
         "precision": report.precision,
         "roofline_us": roofs,
@@ -240,7 +240,7 @@ def _result(
     )
 
 
-def _chain(whole: float, total: _Total, products: float, roofs: float) -> list[Share]:
+def _chain(total: _Total, products: float, roofs: float) -> list[Share]:
     """From the roofline of the whole to its latency (us); these add up."""
     return [
         Share("the model's roofline", products, "all products at MXM's peak; all else overlaps"),
@@ -273,9 +273,7 @@ def _remarks(
     if facts["host_us"]:
         whole = Share("the model", latency, "schedule and host")
     return (
-        f"{facts['precision']}; {facts['tuned']} tuned, {facts['stale']} tuned by another version, "
-        f"{facts['nearest']} by nearest shape, {facts['default']} by default, {facts['host']} on "
-        f"the host ({facts['host_us']:.1f} us, transfers included)",
+        origins_line(facts),
         *lines("from the roofline to the schedule", chain, whole, subtotals=True),
         *lines("where the time goes", doing, whole),
     )

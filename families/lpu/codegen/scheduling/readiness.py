@@ -214,7 +214,7 @@ def ready_rows(board: Board, tensor: str) -> Ints:
     return ready if parts == 1 else np.repeat(ready.reshape(-1, parts).max(axis=1), parts)
 
 
-def earliest(board: Board, request: StartRequest, reads: bool = True) -> int:
+def earliest(board: Board, request: StartRequest) -> int:
     """The start before which rows are not written yet, or still to be read, or units may not begin
     by the floor."""
     start = max(0, request.floor - request.first) if request.floor else 0

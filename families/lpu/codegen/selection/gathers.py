@@ -30,7 +30,7 @@ def gather(state: State, nest: VectorNest, around: accesses.Environment) -> None
     block = nest.block
     assert isinstance(block.value, Load), "its specification says so"
     position, atom = _picked(block.value)
-    lanes = lane_loop(nest, block.write, around)
+    lanes = lane_loop(nest, block.write)
     numbers = frozenset(v for e in atom.operands for v in e.variables())
     picked = [loop for loop in nest.loops if loop.variable in numbers]
     if lanes in numbers or position == len(block.value.indices) - 1:

@@ -274,7 +274,7 @@ def section(nest: VectorNest, lanes: str, first: int, count: int) -> VectorNest:
 
 def compute(state: State, nest: VectorNest, around: accesses.Environment) -> None:
     """Chains of a pointwise nest."""
-    lanes = lane_loop(nest, nest.block.write, around)
+    lanes = lane_loop(nest, nest.block.write)
     grid = accesses.LoopGrid.of(nest.without(lanes), around)
     if nest.block.guard:
         raise CodegenError(f"stage '{nest.block.stage}' is guarded; instructions have no guards")

@@ -39,13 +39,13 @@ class _Roles:
     @classmethod
     def of(cls, nest: VectorNest, around: accesses.Environment) -> "_Roles":
         block = nest.block
-        columns = lane_loop(nest, block.write, around)
+        columns = lane_loop(nest, block.write)
         factors = [_operand(part) for part in _factors(block.value)]
         moving = 1 if columns in _variables(factors[0]) else 0
         weights = factors[1 - moving]
         if not isinstance(weights, Load) or columns in _variables(factors[moving]):
             raise CodegenError(f"stage '{block.stage}' has no operand that all columns share")
-        depth = lane_loop(nest, weights, around)
+        depth = lane_loop(nest, weights)
         if depth in _variables(block.write) or depth not in _variables(factors[moving]):
             raise CodegenError(
                 f"stage '{block.stage}': {factors[moving]} and {weights} have to be summed along "

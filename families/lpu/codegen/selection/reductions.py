@@ -178,9 +178,9 @@ def reduce(state: State, nest: VectorNest, around: accesses.Environment) -> None
     if block.reducer not in FUNCTIONS:
         raise CodegenError(f"stage '{block.stage}': VXM does not reduce by '{block.reducer}'")
     write = block.write
-    outside = lane_loop(nest, write, around)
+    outside = lane_loop(nest, write)
     over = [loop for loop in nest.loops if not _moves(write, loop)]
-    inside = {lane_loop(nest, access, around) for access in loads(block.value)} - {""}
+    inside = {lane_loop(nest, access) for access in loads(block.value)} - {""}
     along = next((loop for loop in over if loop.variable in inside), None)
     rows = [loop for loop in nest.loops if _moves(write, loop) and loop.variable != outside]
     grid = accesses.LoopGrid.of(rows, around)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.families.kit.programs.in_arrays import Written, differs, run
+from tilesmith.families.kit.simulation.fitting import fitted
 from tilesmith.families.lpu.codegen.dataflow import (
     FUNCTIONS,
     LANES,
@@ -46,9 +47,6 @@ TRIES = 2500
 
 _NO_PROGRAM = (IndexError, KeyError, TypeError, ValueError)
 """What changed steps raise that compute nothing."""
-
-_FITTED = 4
-"""Steps of a secant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,18 +237,9 @@ def _changes(
     """A step changed in one place: it, the operation that is changed, and how in words."""
     match step:
         case Compute(operations=operations):
-            for at, operation in enumerate(operations):
-
-                def put(changed: Operation, at: int = at) -> Compute:
-                    return replace(
-                        step, operations=(*operations[:at], changed, *operations[at + 1 :])
-                    )
-
-                for changed, words in _operations(operation, constants):
-                    yield put(changed), at, words
-                if operation.immediate is not None:
-                    for value in _fitted(operation, put, gap):
-                        yield put(replace(operation, immediate=value)), at, _with(value)
+            for at in range(len(operations)):
+                for changed, words in _changed_operation(step, at, constants, gap):
+                    yield changed, at, words
         case Shuffle(lanes=lanes):
             others = {
                 other.lanes
@@ -277,6 +266,26 @@ def _changes(
             return
 
 
+def _changed_operation(
+    step: Compute, at: int, constants: set[float], gap: Callable[[Step], Arrays]
+) -> Iterator[tuple[Step, str]]:
+    """A step with its operation `at` changed, and how in words."""
+    operations = step.operations
+    operation = operations[at]
+
+    def put(changed: Operation) -> Compute:
+        return replace(step, operations=(*operations[:at], changed, *operations[at + 1 :]))
+
+    def with_number(value: float) -> Compute:
+        return put(replace(operation, immediate=value))
+
+    for changed, words in _operations(operation, constants):
+        yield put(changed), words
+    if operation.immediate is not None:
+        for value in fitted(lambda x: gap(with_number(x)), float(operation.immediate)):
+            yield with_number(value), _with(value)
+
+
 def _told(rows: Rows) -> str:
     numbers = rows.numbers
     return f"{int(numbers[0])} to {int(numbers[-1])}"
@@ -296,29 +305,6 @@ def _operations(operation: Operation, constants: set[float]) -> Iterator[tuple[O
     if operation.immediate is not None:
         for value in sorted(constants - {operation.immediate}):
             yield replace(operation, immediate=value), _with(value)
-
-
-def _fitted(
-    operation: Operation,
-    put: Callable[[Operation], Step],
-    gap: Callable[[Step], Arrays],
-) -> Iterator[float]:
-    """Numbers that bring the nest's results nearer to what they should be."""
-    assert operation.immediate is not None, "the caller looked"
-    value = float(operation.immediate)
-    step = max(1e-3, 0.01 * abs(value))
-    for _ in range(_FITTED):
-        here = gap(put(replace(operation, immediate=value)))
-        slope = (gap(put(replace(operation, immediate=value + step))) - here) / step
-        size = float(np.sum(slope**2))
-        if not np.isfinite(size) or size == 0.0:
-            return
-        move = -float(np.sum(slope * here)) / size
-        value += move
-        if not np.isfinite(value):
-            return
-        yield value
-        step = max(abs(move) * 0.1, 1e-6 * max(1.0, abs(value)))
 
 
 def _rows(flow: Dataflow, rows: Rows) -> list[Rows]:

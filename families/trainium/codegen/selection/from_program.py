@@ -385,7 +385,7 @@ def generate(program: Program | Plans, core: Core, settings: Settings = ()) -> I
     layouts the program gives them.
 
     Args:
-        program: may be a skeleton's (`search_space.scheduling.skeleton`); with plans, what was
+        program: may be a skeleton's (`families.kit.programs.skeleton`); with plans, what was
             found before of its statements is not looked for again.
         settings: those that it leaves open.
 

@@ -52,7 +52,7 @@ class FoldedRowsSpace:
         self.psum = PsumRowsSpace(early or compute, dtype, target)
         self.spaces: dict[int, RowsSpace] = {1: RowsSpace(compute, dtype, target)}
         if self.spaces[1].refusal is None and self.spaces[1].reduces:
-            for n in folds(compute, target):
+            for n in folds(compute):
                 self.spaces[n] = _Folded(beside(compute, n), dtype, target)
 
     @property
@@ -196,7 +196,7 @@ def longest(compute: ComputeDefinition) -> int:
     )
 
 
-def folds(compute: ComputeDefinition, target: Target) -> tuple[int, ...]:
+def folds(compute: ComputeDefinition) -> tuple[int, ...]:
     """Numbers of rows to a partition beside 1: those that divide them, as far as runs are not much
     longer than what one costs anyway; none where a stage uses the number of its row."""
     rows, *_ = compute.output.axes

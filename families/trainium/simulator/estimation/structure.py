@@ -1,5 +1,5 @@
 """`Structure`: what the analytical model knows of a skeleton's program, whatever tile sizes and
-settings are (`search_space.scheduling.skeleton`).
+settings are (`families.kit.programs.skeleton`).
 
 Everything is found once and remembered: which loops are single nests, what a loop's body makes and
 what uses that, which variables extents depend on, which buffers a statement touches.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.families.kit.simulation.fitting import fitted
 from tilesmith.families.trainium.codegen.isa.instructions import (
     ACTIVATIONS,
     OPERATIONS,
@@ -49,8 +50,6 @@ _NUMBERS = {
     Opcode.MEMSET: 1, Opcode.SELECT: 1,
     Opcode.TENSOR_SCALAR_REDUCE: 1,
 }  # fmt: skip
-_FITTED = 4
-"""Steps of a secant."""
 
 
 def repairs(
@@ -133,19 +132,7 @@ def _numbers(
         replay.again(whole)
         return gap()
 
-    value, step = old, max(1e-3, 0.01 * abs(old))
-    for _ in range(_FITTED):
-        here = at(value)
-        slope = (at(value + step) - here) / step
-        size = float(np.sum(slope**2))
-        if not np.isfinite(size) or size == 0.0:
-            return
-        move = -float(np.sum(slope * here)) / size
-        value += move
-        if not np.isfinite(value):
-            return
-        yield value
-        step = max(abs(move) * 0.1, 1e-6 * max(1.0, abs(value)))
+    yield from fitted(at, old)
 
 
 def _places(

@@ -15,7 +15,7 @@ from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core
 from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.simulator.estimation.roofline import compulsory_bytes
 from tilesmith.families.trainium.simulator.execution.functional import execute
-from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.spaces.config import Config

@@ -19,13 +19,13 @@ from tilesmith.families.trainium.codegen.linking.linker import link
 from tilesmith.families.trainium.codegen.linking.residency import Policy
 from tilesmith.families.trainium.codegen.timing.dependences import with_semaphores
 from tilesmith.families.trainium.simulator.execution.functional import execute
-from tilesmith.families.trainium.simulator.family import instruction_stream
 from tilesmith.families.trainium.simulator.many_cores import (
     execute_many,
     execute_many_in,
     fabric,
     timeline_many,
 )
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.families.trainium.simulator.timelines.drawing import draw
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
 from tilesmith.families.trainium.simulator.timelines.trace import write_trace

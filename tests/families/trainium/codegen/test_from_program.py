@@ -14,7 +14,7 @@ from tilesmith.families.trainium.codegen.selection.from_program import generate
 from tilesmith.families.trainium.codegen.selection.loop_nests.nests import split_pipeline
 from tilesmith.families.trainium.codegen.selection.prologue import prepare
 from tilesmith.families.trainium.simulator.execution.functional import execute
-from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.expressions.expression import as_expr, const, var
 from tilesmith.search_space.expressions.scalar import Load, Select

@@ -13,7 +13,7 @@ from tilesmith.families.trainium.codegen.isa.verification import (
     verify_synchronisation,
 )
 from tilesmith.families.trainium.simulator.estimation.roofline import compulsory_bytes, roofline
-from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.workloads.scheduler import is_scheduled

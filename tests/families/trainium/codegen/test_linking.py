@@ -27,7 +27,8 @@ from tilesmith.families.trainium.codegen.linking.strides import refactored
 from tilesmith.families.trainium.codegen.selection.prologue import prepare
 from tilesmith.families.trainium.codegen.selection.staging import SUFFIX, stage
 from tilesmith.families.trainium.simulator.execution.functional import execute, execute_in
-from tilesmith.families.trainium.simulator.family import TrainiumSimulator, instruction_stream
+from tilesmith.families.trainium.simulator.family import TrainiumSimulator
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.families.trainium.simulator.timelines.timeline import timeline
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.hardware.target import load_target

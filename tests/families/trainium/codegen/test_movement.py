@@ -14,7 +14,7 @@ from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from tilesmith.families.trainium.codegen.timing.costs import contiguous_runs, costs
-from tilesmith.families.trainium.simulator.family import instruction_stream, staged_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream, staged_stream
 from tilesmith.search_space.expressions.expression import Expr, const, maximum, minimum, var
 from tilesmith.search_space.expressions.scalar import Load, Select
 from tilesmith.search_space.hardware.target import load_target

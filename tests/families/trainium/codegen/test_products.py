@@ -13,7 +13,7 @@ from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.families.trainium.codegen.isa.instructions import Opcode, Space
 from tilesmith.families.trainium.codegen.timing.costs import costs
 from tilesmith.families.trainium.simulator.execution.functional import execute
-from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.support.errors import ConfigError
 from tilesmith.search_space.workloads.workload import Workload

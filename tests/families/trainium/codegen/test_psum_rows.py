@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.accelerator_checks import check
 from tilesmith.codegen.programs.structures import default_of, space_of
 from tilesmith.families.trainium.codegen.isa.instructions import Opcode, Space
-from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.workloads.workload import Workload

@@ -13,7 +13,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
 )
 from tilesmith.families.trainium.codegen.kernel.repetition import Repetition
 from tilesmith.families.trainium.codegen.selection import from_program
-from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.workloads.workload import Workload
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilesmith.codegen.programs.structures import space_of
-from tilesmith.families.trainium.simulator import family
+from tilesmith.families.trainium.simulator import skeletons
 from tilesmith.search_space.hardware.target import Target, load_target
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator import judge
@@ -26,12 +26,14 @@ SETTINGS = (
     {"tensor.rows": "64", "tensor.cols": "64"},
     {"semaphore.ns": "500", "hbm.gbps_core": "50"},
 )
-CACHES = ("_skeleton", "_parts", "_alike", "_first", "_space", "_analysis", "_lowered", "_plans")
+CACHES = (
+    "_skeleton", "_parts", "alike", "_first", "simulated_space", "_analysis", "_lowered", "_plans",
+)  # fmt: skip
 
 
 def forget() -> None:
     for name in CACHES:
-        getattr(family, name).cache_clear()
+        getattr(skeletons, name).cache_clear()
 
 
 def judged(text: str, target: Target) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -60,9 +62,9 @@ def test_rates_do_not_lower_anew() -> None:
     forget()
     base = load_target("trn1")
     judged(WORKLOADS[0], base)
-    lowered = family._lowered.cache_info().misses
+    lowered = skeletons._lowered.cache_info().misses
     assert lowered
     judged(WORKLOADS[0], base.with_settings({"dma.engines": "32", "tensor.ghz": "1.4"}))
-    assert family._lowered.cache_info().misses == lowered
+    assert skeletons._lowered.cache_info().misses == lowered
     judged(WORKLOADS[0], base.with_settings({"sbuf.mib": "48"}))
-    assert family._lowered.cache_info().misses > lowered
+    assert skeletons._lowered.cache_info().misses > lowered

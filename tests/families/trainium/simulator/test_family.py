@@ -13,7 +13,7 @@ from tilesmith.codegen.programs.structures import space_of
 from tilesmith.families.trainium.codegen.isa.instructions import Opcode, Space
 from tilesmith.families.trainium.codegen.timing.costs import costs
 from tilesmith.families.trainium.simulator.estimation.estimate import COLUMNS
-from tilesmith.families.trainium.simulator.family import instruction_stream
+from tilesmith.families.trainium.simulator.skeletons import instruction_stream
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.spaces.space import SearchSpace
 from tilesmith.search_space.support.errors import ConfigError, TargetError, WorkloadError

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilesmith.families.lpu.codegen.selection.layout.accesses import Environment
 from tilesmith.families.lpu.schedules.building_blocks.machine import INTRINSICS
 from tilesmith.search_space.expressions.expression import Expr
 from tilesmith.search_space.expressions.scalar import Call, Index, Load, Scalar, Select, call
@@ -68,7 +67,7 @@ def _chosen(value: Scalar) -> Scalar:
             return value
 
 
-def lane_loop(nest: VectorNest, access: Load, around: Environment) -> str:
+def lane_loop(nest: VectorNest, access: Load) -> str:
     """The loop along the lanes of an access: the innermost that moves its last index lane by lane
     and nothing else of it; "" if none does."""
     if not access.indices:
