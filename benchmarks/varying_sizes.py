@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from kernels import bound
-from subjects.varying_kernels import SIZES, VaryingKernel
+from subjects.bound_kernels import SIZES, VaryingKernel, bound
 
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_copy

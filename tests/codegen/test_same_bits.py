@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.subjects.varying_kernels import VaryingKernel
+from benchmarks.subjects.bound_kernels import VaryingKernel
 from tests.codegen.kernels import HOST
 from tests.conformance.template_checks import random_inputs, run
 from tilesmith.codegen.programs.structures import KernelSpec, default_of, space_of

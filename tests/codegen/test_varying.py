@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.subjects.varying_kernels import VaryingKernel, code_of
+from benchmarks.subjects.bound_kernels import VaryingKernel, code_of
 from tests.conformance.template_checks import expected, random_inputs
 from tilesmith.codegen.host import object_cache
 from tilesmith.codegen.host.machine import host_target

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from benchmarks.subjects.varying_kernels import VaryingKernel
+from benchmarks.subjects.bound_kernels import VaryingKernel
 from tests.conformance.template_checks import compare, expected, physical, random_inputs
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.programs.structures import KernelSpec
