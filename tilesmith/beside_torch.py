@@ -27,7 +27,8 @@ def tell_torch() -> None:
 
 
 def _register(registry: ModuleType) -> None:
-    if _NAME not in registry._COMPILER_FNS:
+    """Register the backend, unless PyTorch has it or imports us by an entry point to do so."""
+    if _NAME not in registry._COMPILER_FNS and _NAME not in registry._BACKENDS:
         registry.register_backend(compiler_fn=_Backend(), name=_NAME)
 
 
