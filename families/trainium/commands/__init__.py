@@ -1,0 +1,1 @@
+"""The commands of this family, one a module."""

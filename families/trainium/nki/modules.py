@@ -1,0 +1,161 @@
+"""The modules that stand in for NKI's while a kernel's file is executed.
+
+`neuronxcc.nki` is NKI up to 0.2, whose instructions return their results; `nki` is 0.3 and later,
+whose instructions take them first. Both have `language`, `isa` and `typing`. Invariant: a name that
+they lack is an error that says where it stands, and what there is.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tilesmith.families.trainium.codegen.isa.instructions import DTYPES
+from tilesmith.families.trainium.nki import indices
+from tilesmith.families.trainium.nki.calls import unknown
+from tilesmith.families.trainium.nki.dtypes import DType
+from tilesmith.families.trainium.nki.errors import NkiError
+from tilesmith.families.trainium.nki.isa import INSTRUCTIONS
+from tilesmith.families.trainium.nki.language import BUFFERS, LANGUAGE
+from tilesmith.families.trainium.nki.tensors import ParDim
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "unknown")
+
+
+class Kernel:
+    """A function with `@nki.jit`: called it says that it is traced by Tilesmith's commands."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__name__, self.__doc__ = function.__name__, function.__doc__
+
+    def __getitem__(self, grid: Any) -> "Kernel":
+        return self
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.function(*args, **options)
+
+
+def jit(function: Any = None, **_: Any) -> Any:
+    """`@nki.jit`, `@nki.jit(mode=...)`, `@nki.trace`, `@nki.baremetal`, ..."""
+    return (
+        jit if function is None else function if isinstance(function, Kernel) else Kernel(function)
+    )
+
+
+class Module(ModuleType):
+    """A module of NKI's; names that it lacks are told with the line that asks for them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise unknown(self.__name__, name, vars(self))
+
+
+class Names:
+    """A group of constants, such as `nl.tile_size`."""
+
+    def __init__(self, of: str, **values: Any) -> None:
+        vars(self).update(values)
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise unknown(self._of, name, vars(self))
+
+
+class AnyName:
+    """Directives that say how to compile, not what: every attribute and call of it is one."""
+
+    def __getattr__(self, name: str) -> "AnyName":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return args[0] if len(args) == 1 and callable(args[0]) else self
+
+    def __getitem__(self, key: Any) -> "AnyName":
+        return self
+
+
+def _language(with_dst: bool) -> Module:
+    module = Module("nki.language")
+    loops = dict.fromkeys(("affine_range", "sequential_range", "static_range"), indices.loop)
+    values: dict[str, Any] = {
+        **{name: DType(name) for name in DTYPES}, "bool_": DType("uint8"),
+        "tfloat32": DType("float32"), "uint32": DType("int32"), "uint16": DType("int32"),
+        "float8_e4m3fn": DType("float8_e4m3"), **BUFFERS, **loops,
+        "arange": indices.arange, "mgrid": indices.MeshGrid(), "ds": indices.ds, "par_dim": ParDim,
+        "tile_size": Names(
+            "nki.language.tile_size", pmax=128, psum_fmax=512, gemm_stationary_fmax=128,
+            gemm_moving_fmax=512, bn_stats_fmax=512, psum_min_align=4, sbuf_min_align=1,
+            total_available_sbuf_size=192 * 1024 - 16384,
+        ),
+        "fp32": Names("nki.language.fp32", min=float(np.finfo(np.float32).min)),
+        "nc": AnyName(), "spmd_dim": lambda n, *_: n, "static_cast": lambda x, *_, **__: x,
+        "device_print": lambda *_, **__: None, "NKI_VERSION": "0.3",
+        "no_reorder": AnyName(),
+    }  # fmt: skip
+    vars(module).update(values)
+    vars(module).update(LANGUAGE.functions(with_dst=False))
+    return module
+
+
+def _instructions(with_dst: bool) -> Module:
+    module = Module("nki.isa")
+    vars(module).update(INSTRUCTIONS.functions(with_dst))
+    engines = {name: name for name in ENGINES}
+    vars(module)["engine"] = Names("nki.isa.engine", **engines)
+    vars(module).update({f"{name}_engine": name for name in ENGINES})
+    commands = ("idle", "reset", "reduce", "reset_reduce", "load_reduce")
+    vars(module)["reduce_cmd"] = Names(
+        "nki.isa.reduce_cmd", **dict(zip(commands, commands, strict=True))
+    )
+    for word in ("dge_mode", "oob_mode", "nc_version", "matmul_perf_mode"):
+        vars(module)[word] = AnyName()
+    return module
+
+
+def language_functions() -> dict[str, Callable[..., Any]]:
+    """Functions of the language by name, which operators of tiles call."""
+    return dict(LANGUAGE.functions(with_dst=False))
+
+
+def _modules(name: str, with_dst: bool) -> dict[str, ModuleType]:
+    """NKI under one of its names, with its parts."""
+    nki, parts = Module(name), {"language": _language(with_dst), "isa": _instructions(with_dst)}
+    typing = Module("nki.typing")
+    vars(typing).update(tensor=AnyName(), mutable_tensor=AnyName(), scalar=AnyName())
+    vars(nki).update({**parts, "typing": typing, "compiler": AnyName()})
+    for word in ("jit", "trace", "baremetal", "benchmark", "profile", "simulate_kernel"):
+        vars(nki)[word] = jit
+    vars(nki)["__path__"] = []
+    parts["compiler"] = vars(nki)["compiler"]
+    return {name: nki, f"{name}.typing": typing, **{f"{name}.{k}": v for k, v in parts.items()}}
+
+
+@contextmanager
+def standing_in() -> Iterator[None]:
+    """`neuronxcc.nki` and `nki` are ours inside."""
+    package = Module("neuronxcc")
+    vars(package)["__path__"] = []
+    modules = {"neuronxcc": package, **_modules("neuronxcc.nki", False), **_modules("nki", True)}
+    vars(package)["nki"] = modules["neuronxcc.nki"]
+    before = {name: sys.modules.get(name) for name in modules}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+
+
+__all__ = ["Kernel", "NkiError", "jit", "language_functions", "standing_in"]
