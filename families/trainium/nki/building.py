@@ -13,10 +13,10 @@ from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Space
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile, dense
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
-from tilesmith.families.trainium.nki.errors import NkiError
 from tilesmith.families.trainium.nki.lowering import Block, Operation, Part, Tensor
+from tilesmith.families.trainium.nki.notation.errors import NkiError
+from tilesmith.families.trainium.nki.notation.tensors import Array
 from tilesmith.families.trainium.nki.placing import Memory, Segment
-from tilesmith.families.trainium.nki.tensors import Array
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.support.errors import CodegenError
 

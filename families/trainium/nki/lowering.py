@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
-from tilesmith.families.trainium.nki.errors import NkiError
-from tilesmith.families.trainium.nki.tensors import BLOCK, HBM, PARTITION, Array, View
-from tilesmith.families.trainium.nki.tracing import OUT, Step, Trace
+from tilesmith.families.trainium.nki.notation.errors import NkiError
+from tilesmith.families.trainium.nki.notation.tensors import BLOCK, HBM, PARTITION, Array, View
+from tilesmith.families.trainium.nki.notation.tracing import OUT, Step, Trace
 
 
 @dataclass(eq=False)

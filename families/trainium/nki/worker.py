@@ -21,12 +21,12 @@ from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
 from tilesmith.families.trainium.codegen.isa.storage import to_bytes
 from tilesmith.families.trainium.nki.building import Build
-from tilesmith.families.trainium.nki.dtypes import dtype_of
-from tilesmith.families.trainium.nki.errors import NkiError
 from tilesmith.families.trainium.nki.lowering import Tensor, operations
-from tilesmith.families.trainium.nki.modules import Kernel, language_functions, standing_in
-from tilesmith.families.trainium.nki.tensors import HBM, Array, View
-from tilesmith.families.trainium.nki.tracing import Trace, Tracing
+from tilesmith.families.trainium.nki.notation.dtypes import dtype_of
+from tilesmith.families.trainium.nki.notation.errors import NkiError
+from tilesmith.families.trainium.nki.notation.modules import Kernel, language_functions, standing_in
+from tilesmith.families.trainium.nki.notation.tensors import HBM, Array, View
+from tilesmith.families.trainium.nki.notation.tracing import Trace, Tracing
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.support.errors import InputError, TilesmithError
 

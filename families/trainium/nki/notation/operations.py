@@ -3,7 +3,7 @@
 from typing import Any
 
 from tilesmith.families.trainium.codegen.isa.instructions import ACTIVATIONS, OPERATIONS
-from tilesmith.families.trainium.nki.errors import NkiError
+from tilesmith.families.trainium.nki.notation.errors import NkiError
 
 _BINARY = {
     "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide",

@@ -8,12 +8,12 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-from tilesmith.families.trainium.nki.calls import Call, Functions, scalar_of
-from tilesmith.families.trainium.nki.dtypes import DType, dtype_of, wider
-from tilesmith.families.trainium.nki.errors import NkiError
-from tilesmith.families.trainium.nki.indices import Index, Mask
-from tilesmith.families.trainium.nki.operations import activation_of, operation
-from tilesmith.families.trainium.nki.tensors import (
+from tilesmith.families.trainium.nki.notation.calls import Call, Functions, scalar_of
+from tilesmith.families.trainium.nki.notation.dtypes import DType, dtype_of, wider
+from tilesmith.families.trainium.nki.notation.errors import NkiError
+from tilesmith.families.trainium.nki.notation.indices import Index, Mask
+from tilesmith.families.trainium.nki.notation.operations import activation_of, operation
+from tilesmith.families.trainium.nki.notation.tensors import (
     PARTITION,
     PSUM,
     Axis,

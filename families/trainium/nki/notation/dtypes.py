@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.instructions import DTYPES
-from tilesmith.families.trainium.nki.errors import NkiError
+from tilesmith.families.trainium.nki.notation.errors import NkiError
 
 _ALIASES = {
     "float8_e4m3fn": "float8_e4m3", "tfloat32": "float32", "bool_": "uint8", "bool": "uint8",

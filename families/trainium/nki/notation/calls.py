@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from tilesmith.families.trainium.nki.dtypes import DType, dtype_of
-from tilesmith.families.trainium.nki.errors import NkiError
-from tilesmith.families.trainium.nki.indices import Mask
-from tilesmith.families.trainium.nki.tensors import HBM, PARTITION, View
-from tilesmith.families.trainium.nki.tracing import Trace, current
+from tilesmith.families.trainium.nki.notation.dtypes import DType, dtype_of
+from tilesmith.families.trainium.nki.notation.errors import NkiError
+from tilesmith.families.trainium.nki.notation.indices import Mask
+from tilesmith.families.trainium.nki.notation.tensors import HBM, PARTITION, View
+from tilesmith.families.trainium.nki.notation.tracing import Trace, current
 
 COMMON = "mask=None dtype=None engine=None name=None lnc_size=None"
 """Parameters that every function has."""

@@ -12,12 +12,12 @@ import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.instructions import ACTIVATIONS
 from tilesmith.families.trainium.nki import isa
-from tilesmith.families.trainium.nki.calls import Call, Functions, scalar_of
-from tilesmith.families.trainium.nki.dtypes import DType, dtype_of, wider
-from tilesmith.families.trainium.nki.errors import NkiError
-from tilesmith.families.trainium.nki.indices import Mask, whole
-from tilesmith.families.trainium.nki.operations import operation
-from tilesmith.families.trainium.nki.tensors import (
+from tilesmith.families.trainium.nki.notation.calls import Call, Functions, scalar_of
+from tilesmith.families.trainium.nki.notation.dtypes import DType, dtype_of, wider
+from tilesmith.families.trainium.nki.notation.errors import NkiError
+from tilesmith.families.trainium.nki.notation.indices import Mask, whole
+from tilesmith.families.trainium.nki.notation.operations import operation
+from tilesmith.families.trainium.nki.notation.tensors import (
     HBM,
     PSUM,
     SBUF,
@@ -27,7 +27,7 @@ from tilesmith.families.trainium.nki.tensors import (
     View,
     fitting,
 )
-from tilesmith.families.trainium.nki.tracing import of_number
+from tilesmith.families.trainium.nki.notation.tracing import of_number
 
 LANGUAGE = Functions("nki.language")
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilesmith.families.trainium.nki.errors import NkiError
+from tilesmith.families.trainium.nki.notation.errors import NkiError
 
 Axes = tuple[tuple[int, int], ...]
 """(count, step) of each axis."""

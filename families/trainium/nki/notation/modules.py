@@ -15,12 +15,12 @@ import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.instructions import DTYPES
 from tilesmith.families.trainium.nki import indices
-from tilesmith.families.trainium.nki.calls import unknown
-from tilesmith.families.trainium.nki.dtypes import DType
-from tilesmith.families.trainium.nki.errors import NkiError
-from tilesmith.families.trainium.nki.isa import INSTRUCTIONS
-from tilesmith.families.trainium.nki.language import BUFFERS, LANGUAGE
-from tilesmith.families.trainium.nki.tensors import ParDim
+from tilesmith.families.trainium.nki.notation.calls import unknown
+from tilesmith.families.trainium.nki.notation.dtypes import DType
+from tilesmith.families.trainium.nki.notation.errors import NkiError
+from tilesmith.families.trainium.nki.notation.isa import INSTRUCTIONS
+from tilesmith.families.trainium.nki.notation.language import BUFFERS, LANGUAGE
+from tilesmith.families.trainium.nki.notation.tensors import ParDim
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "unknown")
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.families.trainium.codegen.isa.core import Core
-from tilesmith.families.trainium.nki.dtypes import DType
-from tilesmith.families.trainium.nki.errors import NkiError, author_line
+from tilesmith.families.trainium.nki.notation.dtypes import DType
+from tilesmith.families.trainium.nki.notation.errors import NkiError, author_line
 
 if TYPE_CHECKING:
-    from tilesmith.families.trainium.nki.tensors import Array, View
+    from tilesmith.families.trainium.nki.notation.tensors import Array, View
 
 OUT = ("out", "sums", "reduced", "maxima")
 """Operands that an instruction writes."""
@@ -104,7 +104,7 @@ class Trace:
 
     def tile(self, shape: tuple[int, ...], dtype: DType, space: str = "sbuf") -> "View":
         """A tile for what a call returns."""
-        from tilesmith.families.trainium.nki.tensors import Array
+        from tilesmith.families.trainium.nki.notation.tensors import Array
 
         if len(shape) == 0:
             shape = (1,)

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.trainium.nki.dtypes import DType
-from tilesmith.families.trainium.nki.errors import NkiError, author_line
-from tilesmith.families.trainium.nki.indices import Index, whole
-from tilesmith.families.trainium.nki.tracing import Trace, of_number
+from tilesmith.families.trainium.nki.notation.dtypes import DType
+from tilesmith.families.trainium.nki.notation.errors import NkiError, author_line
+from tilesmith.families.trainium.nki.notation.indices import Index, whole
+from tilesmith.families.trainium.nki.notation.tracing import Trace, of_number
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
 BLOCK, PARTITION, FREE = range(3)
