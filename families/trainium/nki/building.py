@@ -13,10 +13,10 @@ from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Space
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile, dense
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
-from tilesmith.families.trainium.nki.lowering import Block, Operation, Part, Tensor
+from tilesmith.families.trainium.nki.lowering import BlockOperation, HbmPart, Part, TileBlock
 from tilesmith.families.trainium.nki.notation.errors import NkiError
-from tilesmith.families.trainium.nki.notation.tensors import Array
-from tilesmith.families.trainium.nki.placing import Memory, Segment
+from tilesmith.families.trainium.nki.notation.tensors import NkiArray
+from tilesmith.families.trainium.nki.placing import PlacedSegment, PlacingMemory
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.support.errors import CodegenError
 
@@ -43,17 +43,17 @@ class _Writer(Kernel):
 class Build:
     """One kernel being built."""
 
-    def __init__(self, name: str, core: Core, ops: list[Operation]) -> None:
+    def __init__(self, name: str, core: Core, ops: list[BlockOperation]) -> None:
         self.kernel, self.core, self.ops = _Writer(name, core), core, ops
         self.memories = {
-            "sbuf": Memory(core.sbuf_bytes, UNIT),
-            "psum": Memory(core.psum_bytes, UNIT, core.bank_bytes),
+            "sbuf": PlacingMemory(core.sbuf_bytes, UNIT),
+            "psum": PlacingMemory(core.psum_bytes, UNIT, core.bank_bytes),
         }
         self.views: dict[int, HbmView] = {}
         self.tiles: dict[int, Tile] = {}
-        self.segments: dict[int, Segment] = {}
+        self.segments: dict[int, PlacedSegment] = {}
         self.spilled: dict[int, HbmView] = {}
-        self.clean: dict[int, Operation | None] = {}
+        self.clean: dict[int, BlockOperation | None] = {}
         self.last: dict[int, int] = {}
         self.writers: dict[int, int] = defaultdict(int)
         self.by_dma: set[int] = set()
@@ -65,7 +65,7 @@ class Build:
             for part in op.written():
                 self.writers[id(part.block)] += 1
 
-    def declare(self, array: Array, role: str) -> None:
+    def declare(self, array: NkiArray, role: str) -> None:
         """A tensor in HBM."""
         self.views[id(array)] = self.kernel._tensor(array.name, array.shape, array.dtype, role)
 
@@ -81,7 +81,7 @@ class Build:
             self._done(op, at)
         return replace(self.kernel.draft(), lines=tuple(self.kernel.lines))
 
-    def _write(self, op: Operation) -> None:
+    def _write(self, op: BlockOperation) -> None:
         operands = {name: self._operand(value) for name, value in op.operands.items()}
         getattr(self.kernel, op.method)(**operands)
 
@@ -93,13 +93,13 @@ class Build:
                 base, partition=value.first, partitions=value.partitions, offset=offset,
                 dims=value.dims,
             )  # fmt: skip
-        if isinstance(value, Tensor):
+        if isinstance(value, HbmPart):
             view = self.views[id(value.array)]
             return replace(view, offset=value.offset, dims=value.dims or ((1, 1),))
         return value
 
     # -- places ---------------------------------------------------------------------------------
-    def _prepare(self, op: Operation, now: int) -> None:
+    def _prepare(self, op: BlockOperation, now: int) -> None:
         """Have every block of an operation in its memory."""
         blocks = {id(part.block): part.block for _, part in op.parts()}
         for key in blocks:
@@ -109,7 +109,7 @@ class Build:
             if not self._inherits(block, now, op):
                 self._place(block, now, op)
 
-    def _inherits(self, block: Block, now: int, op: Operation) -> bool:
+    def _inherits(self, block: TileBlock, now: int, op: BlockOperation) -> bool:
         """Give a result the place of an operand of its shape that ends with this operation."""
         out = op.operands.get("out")
         if op.method not in ELEMENTWISE or not isinstance(out, Part) or out.block is not block:
@@ -131,13 +131,13 @@ class Build:
                 return True
         return False
 
-    def _place(self, block: Block, now: int, op: Operation) -> None:
+    def _place(self, block: TileBlock, now: int, op: BlockOperation) -> None:
         space = block.array.space
         memory = self.memories[space]
-        found = memory.place(block.bytes, now, evicts=space == "sbuf")
-        if found is None:
+        room = memory.place(block.bytes, now, evicts=space == "sbuf")
+        if room is None:
             raise NkiError(self._full(block, now, op))
-        segment, leaving = found
+        segment, leaving = room
         for other in leaving:
             self._leave(other)
         segment.block, segment.live, segment.used = block, True, now
@@ -152,13 +152,13 @@ class Build:
             self.kernel.line = again.line
             self._write(again)
 
-    def _tile(self, block: Block, segment: Segment) -> None:
+    def _tile(self, block: TileBlock, segment: PlacedSegment) -> None:
         kind = Space[block.array.space.upper()]
         shape = (block.partitions, *(block.array.free or (1,)))
         tile = self.kernel._tile(kind, shape, block.array.dtype, block.name, segment.first, 0)
         self.tiles[id(block)] = replace(tile, dims=dense((prod(block.array.free),)))
 
-    def _leave(self, block: Block) -> None:
+    def _leave(self, block: TileBlock) -> None:
         """Give up the place of a block that is worked on later."""
         key = id(block)
         del self.segments[key]
@@ -172,17 +172,17 @@ class Build:
         self.kernel.store(view, self._flat(block))
         self.spilled[key] = view
 
-    def _flat(self, block: Block) -> Tile:
+    def _flat(self, block: TileBlock) -> Tile:
         return self.tiles[id(block)]
 
-    def _done(self, op: Operation, now: int) -> None:
+    def _done(self, op: BlockOperation, now: int) -> None:
         """Note what is in HBM, too, and give back what is not worked on any more."""
         for part in op.written():
             key = id(part.block)
             self.spilled.pop(key, None)
             loaded = op.method == "load" and part.is_whole and self.writers[key] == 1
             source = op.operands.get("source")
-            there = isinstance(source, Tensor) and source.array.role == "input"
+            there = isinstance(source, HbmPart) and source.array.role == "input"
             self.clean[key] = op if loaded and there else None
         for _, part in op.parts():
             key = id(part.block)
@@ -191,8 +191,8 @@ class Build:
                 site = part.block.array.line if key in self.by_dma else ""
                 self.memories[part.block.array.space].release(segment, site)
 
-    def _full(self, block: Block, now: int, op: Operation) -> str:
-        """Why a block found no room."""
+    def _full(self, block: TileBlock, now: int, op: BlockOperation) -> str:
+        """Why a block room no room."""
         space = block.array.space
         memory = self.memories[space]
         live: dict[str, list[int]] = {}

@@ -15,15 +15,21 @@ from math import prod
 from typing import Any, NamedTuple
 
 from tilesmith.families.trainium.nki.notation.errors import NkiError
-from tilesmith.families.trainium.nki.notation.tensors import BLOCK, HBM, PARTITION, Array, View
-from tilesmith.families.trainium.nki.notation.tracing import OUT, Step, Trace
+from tilesmith.families.trainium.nki.notation.tensors import (
+    BLOCK,
+    HBM,
+    PARTITION,
+    NkiArray,
+    TensorView,
+)
+from tilesmith.families.trainium.nki.notation.tracing import OUT, Trace, TracedStep
 
 
 @dataclass(eq=False)
-class Block:
+class TileBlock:
     """A tile that takes a place of its own: one block of an array on chip."""
 
-    array: Array
+    array: NkiArray
     number: int
     steps: list[int] = field(default_factory=list)
 
@@ -46,7 +52,7 @@ class Part(NamedTuple):
     """A view of a block: partitions from the first on, and free axes (count, step) from an
     element on."""
 
-    block: Block
+    block: TileBlock
     first: int
     partitions: int
     offset: int
@@ -73,16 +79,16 @@ class Part(NamedTuple):
         return self.elements == self.block.partitions * prod(self.block.array.free)
 
 
-class Tensor(NamedTuple):
+class HbmPart(NamedTuple):
     """A view of a tensor in HBM."""
 
-    array: Array
+    array: NkiArray
     offset: int
     dims: tuple[tuple[int, int], ...]
 
 
 @dataclass(eq=False)
-class Operation:
+class BlockOperation:
     """A step whose tiles are parts of blocks."""
 
     method: str
@@ -102,15 +108,15 @@ class Operation:
         return (p for name, p in self.parts() if name not in OUT or keeps)
 
 
-def operations(trace: Trace) -> list[Operation]:
+def operations(trace: Trace) -> list[BlockOperation]:
     """The trace's instructions over blocks, in the order they run in."""
-    blocks: dict[tuple[int, int], Block] = {}
+    blocks: dict[tuple[int, int], TileBlock] = {}
 
-    def part(view: View, step: Step) -> Any:
+    def part(view: TensorView, step: TracedStep) -> Any:
         if view.array.space == HBM:
-            return Tensor(view.array, view.first[2], tuple((a.count, a.step) for a in view.axes))
+            return HbmPart(view.array, view.first[2], tuple((a.count, a.step) for a in view.axes))
         key = (id(view.array), view.first[0])
-        block = blocks.setdefault(key, Block(view.array, view.first[0]))
+        block = blocks.setdefault(key, TileBlock(view.array, view.first[0]))
         axes = [axis for axis in view.axes if axis.count > 1]
         if any(axis.kind == BLOCK for axis in axes):
             raise NkiError(f"{step.line}: {view!r} is several blocks; an instruction takes one")
@@ -126,15 +132,15 @@ def operations(trace: Trace) -> list[Operation]:
     result = []
     for step in trace.steps:
         operands = {
-            n: part(v, step) if isinstance(v, View) else v for n, v in step.operands.items()
+            n: part(v, step) if isinstance(v, TensorView) else v for n, v in step.operands.items()
         }
-        result.append(Operation(step.method, operands, step.line, step.implicit))
+        result.append(BlockOperation(step.method, operands, step.line, step.implicit))
     result = _written_at_once(result)
     _begin_sums(result)
     return _filled(result)
 
 
-def _uses(ops: list[Operation]) -> dict[int, list[int]]:
+def _uses(ops: list[BlockOperation]) -> dict[int, list[int]]:
     """Operations that work on each block, by its identity."""
     uses: dict[int, list[int]] = defaultdict(list)
     for at, op in enumerate(ops):
@@ -143,7 +149,7 @@ def _uses(ops: list[Operation]) -> dict[int, list[int]]:
     return uses
 
 
-def _written_at_once(ops: list[Operation]) -> list[Operation]:
+def _written_at_once(ops: list[BlockOperation]) -> list[BlockOperation]:
     """Without copies of what one instruction wrote and nothing else reads, and with products that
     sum into where their results were added."""
     uses, gone = _uses(ops), set()
@@ -170,7 +176,7 @@ def _written_at_once(ops: list[Operation]) -> list[Operation]:
     return [op for at, op in enumerate(ops) if at not in gone]
 
 
-def _fits(writer: Operation, source: Part, op: Operation) -> bool:
+def _fits(writer: BlockOperation, source: Part, op: BlockOperation) -> bool:
     """Whether what an instruction wrote can stand at once where it was copied, or added, to."""
     out = op.operands["out"]
     spaces = (source.block.array.space, out.block.array.space)
@@ -199,7 +205,7 @@ def _as(wrote: Part, source: Part, out: Part) -> Part | None:
     return Part(out.block, out.first, wrote.partitions, out.offset, dims)
 
 
-def _begin_sums(ops: list[Operation]) -> None:
+def _begin_sums(ops: list[BlockOperation]) -> None:
     """Products with accumulate "auto" sum into what their place holds; the first of a place that
     holds nothing, or zeros that nobody wrote, begins."""
     written: dict[int, list[Part]] = defaultdict(list)
@@ -217,7 +223,7 @@ def _begin_sums(ops: list[Operation]) -> None:
                 written[id(part.block)].append(part)
 
 
-def _filled(ops: list[Operation]) -> list[Operation]:
+def _filled(ops: list[BlockOperation]) -> list[BlockOperation]:
     """With what fills tiles of `nl.zeros` before something reads elements that nothing wrote."""
     uses, result = _uses(ops), []
     filled: set[int] = set()
@@ -233,7 +239,7 @@ def _filled(ops: list[Operation]) -> list[Operation]:
     return result
 
 
-def _covered(block: Block, ops: list[Operation]) -> bool:
+def _covered(block: TileBlock, ops: list[BlockOperation]) -> bool:
     """Whether all of a block is written before any of it is read."""
     written: set[Part] = set()
     for op in ops:
@@ -246,7 +252,7 @@ def _covered(block: Block, ops: list[Operation]) -> bool:
     return True
 
 
-def _fill(block: Block, line: str) -> Operation:
+def _fill(block: TileBlock, line: str) -> BlockOperation:
     count = prod(block.array.free)
     whole = Part(block, 0, block.partitions, 0, ((count, 1),))
-    return Operation("memset", {"out": whole, "value": block.array.fill}, line, True)
+    return BlockOperation("memset", {"out": whole, "value": block.array.fill}, line, True)

@@ -12,11 +12,11 @@ from collections import deque
 from dataclasses import dataclass
 from math import inf
 
-from tilesmith.families.trainium.nki.lowering import Block
+from tilesmith.families.trainium.nki.lowering import TileBlock
 
 
 @dataclass(eq=False)
-class Segment:
+class PlacedSegment:
     """Bytes of a memory and the block that is in them, or was.
 
     Attributes:
@@ -25,12 +25,12 @@ class Segment:
 
     first: int
     size: int
-    block: Block | None = None
+    block: TileBlock | None = None
     used: int = -1
     live: bool = False
 
 
-class Memory:
+class PlacingMemory:
     """One memory: see the module's docstring.
 
     Attributes:
@@ -39,9 +39,9 @@ class Memory:
 
     def __init__(self, size: int, unit: int, bank: int = 0) -> None:
         self.size, self.unit, self.bank, self.top = size, unit, bank, 0
-        self.segments: list[Segment] = []
-        self._dead: dict[int, deque[Segment]] = {}
-        self._held: dict[str, Segment] = {}
+        self.segments: list[PlacedSegment] = []
+        self._dead: dict[int, deque[PlacedSegment]] = {}
+        self._held: dict[str, PlacedSegment] = {}
 
     def rounded(self, size: int) -> int:
         """Bytes that a block takes: in PSUM a half, quarter, ... of a bank, or whole banks."""
@@ -54,26 +54,28 @@ class Memory:
             part //= 2
         return part
 
-    def place(self, size: int, now: int, evicts: bool) -> tuple[Segment, list[Block]] | None:
+    def place(
+        self, size: int, now: int, evicts: bool
+    ) -> tuple[PlacedSegment, list[TileBlock]] | None:
         """A segment of so many bytes, and the live blocks that leave it; None: there is none."""
         size = self.rounded(size)
         if self.bank:
             return self._fresh(size) or self._free(size) or self._window(size, now, evicts)
         return self._free(size) or self._fresh(size) or self._window(size, now, evicts)
 
-    def _fresh(self, size: int) -> tuple[Segment, list[Block]] | None:
+    def _fresh(self, size: int) -> tuple[PlacedSegment, list[TileBlock]] | None:
         """Bytes that nobody used yet."""
         step = min(size, self.bank) if self.bank else 1
         first = -(-self.top // step) * step
         if first + size > self.size:
             return None
         if first > self.top:
-            self.segments.append(Segment(self.top, first - self.top))
+            self.segments.append(PlacedSegment(self.top, first - self.top))
         self.top = first + size
-        self.segments.append(Segment(first, size))
+        self.segments.append(PlacedSegment(first, size))
         return self.segments[-1], []
 
-    def _free(self, size: int) -> tuple[Segment, list[Block]] | None:
+    def _free(self, size: int) -> tuple[PlacedSegment, list[TileBlock]] | None:
         """Bytes that a block of this size gave back: the latest in SBUF, the first in PSUM."""
         queue = self._dead.get(size)
         while queue:
@@ -82,10 +84,12 @@ class Memory:
                 return segment, []
         return None
 
-    def _window(self, size: int, now: int, evicts: bool) -> tuple[Segment, list[Block]] | None:
+    def _window(
+        self, size: int, now: int, evicts: bool
+    ) -> tuple[PlacedSegment, list[TileBlock]] | None:
         """Adjacent segments, those given back longest ago, or else used longest ago."""
         if self.top < self.size:
-            self.segments.append(Segment(self.top, self.size - self.top))
+            self.segments.append(PlacedSegment(self.top, self.size - self.top))
             self.top = self.size
         best, stop, cost = (inf, inf), 0, 0
         step = min(size, self.bank) if self.bank else 1
@@ -106,13 +110,13 @@ class Memory:
         leaving = [one.block for one in taken if one.live and one.block is not None]
         for one in taken:
             one.live, one.block = False, None
-        segment = Segment(taken[0].first, size)
+        segment = PlacedSegment(taken[0].first, size)
         rest = taken[-1].first + taken[-1].size - segment.first - size
-        tail = [Segment(segment.first + size, rest)] if rest else []
+        tail = [PlacedSegment(segment.first + size, rest)] if rest else []
         self.segments[cost:stop] = [segment, *tail]
         return segment, leaving
 
-    def release(self, segment: Segment, site: str = "") -> None:
+    def release(self, segment: PlacedSegment, site: str = "") -> None:
         """Its block is not used any more. What DMA works on is given back only when the next of its
         site is: two places take turns."""
         segment.live = False

@@ -98,15 +98,15 @@ def _lines(played: Timeline) -> tuple[LineTime, ...]:
         costs.dma_engines > 0, costs.dma_work * costs.dma_engines / played.core.dma_engines,
         costs.issue,
     )  # fmt: skip
-    found: dict[tuple[str, str], list[float]] = {}
+    sums: dict[tuple[str, str], list[float]] = {}
     for position, queue, time in zip(rows["position"], rows["queue"], occupied, strict=True):
         name = queue_name(int(queue))
         engine = "dma" if name.startswith("dma") else name
-        entry = found.setdefault((played.stream.lines[position], engine), [0, 0.0])
+        entry = sums.setdefault((played.stream.lines[position], engine), [0, 0.0])
         entry[0], entry[1] = entry[0] + 1, entry[1] + float(time)
     return tuple(
         LineTime(line, int(count), engine, time)
-        for (line, engine), (count, time) in sorted(found.items(), key=lambda item: -item[1][1])
+        for (line, engine), (count, time) in sorted(sums.items(), key=lambda item: -item[1][1])
     )
 
 

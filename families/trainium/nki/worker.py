@@ -21,11 +21,15 @@ from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
 from tilesmith.families.trainium.codegen.isa.storage import to_bytes
 from tilesmith.families.trainium.nki.building import Build
-from tilesmith.families.trainium.nki.lowering import Tensor, operations
+from tilesmith.families.trainium.nki.lowering import HbmPart, operations
 from tilesmith.families.trainium.nki.notation.dtypes import dtype_of
 from tilesmith.families.trainium.nki.notation.errors import NkiError
-from tilesmith.families.trainium.nki.notation.modules import Kernel, language_functions, standing_in
-from tilesmith.families.trainium.nki.notation.tensors import HBM, Array, View
+from tilesmith.families.trainium.nki.notation.modules import (
+    JitKernel,
+    language_functions,
+    standing_in,
+)
+from tilesmith.families.trainium.nki.notation.tensors import HBM, NkiArray, TensorView
 from tilesmith.families.trainium.nki.notation.tracing import Trace, Tracing
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.support.errors import InputError, TilesmithError
@@ -46,7 +50,7 @@ def loaded(file: str, name: str) -> Any:
         raise InputError(f"'{file}' fails: {said(error, file)}") from error
     function = names.get(name)
     if not callable(function):
-        known = sorted(n for n, v in names.items() if isinstance(v, Kernel))
+        known = sorted(n for n, v in names.items() if isinstance(v, JitKernel))
         raise InputError(f"'{file}' has no kernel '{name}'; it has {', '.join(known) or 'none'}")
     return function
 
@@ -70,8 +74,8 @@ def traced(request: dict[str, Any], folder: Path) -> None:
     core = Core.of(target)
     with standing_in():
         function = loaded(request["file"], request["function"])
-        kernel = function.function if isinstance(function, Kernel) else function
-        trace = Trace(core, language_functions(), programs=tuple(request["grid"]))
+        kernel = function.function if isinstance(function, JitKernel) else function
+        trace = Trace(core, language_functions(), NkiArray, programs=tuple(request["grid"]))
         with Tracing(trace):
             arguments = {n: _argument(trace, n, v) for n, v in request["arguments"].items()}
             returned = _instances(trace, kernel, arguments, request["file"])
@@ -96,13 +100,13 @@ def _argument(trace: Trace, name: str, value: Any) -> Any:
     if isinstance(value, str):
         return ast.literal_eval(value)
     shape, dtype = tuple(value["shape"]), dtype_of(value["dtype"])
-    return trace.declare(Array(trace, name, shape, dtype, HBM, role="input"))
+    return trace.declare(NkiArray(trace, name, shape, dtype, HBM, role="input"))
 
 
-def _instances(trace: Trace, kernel: Any, arguments: dict[str, Any], file: str) -> list[View]:
+def _instances(trace: Trace, kernel: Any, arguments: dict[str, Any], file: str) -> list[TensorView]:
     """Run every instance of the grid, one after the other, and return the tensors of all."""
-    returned: list[View] = []
-    first: list[Array] = []
+    returned: list[TensorView] = []
+    first: list[NkiArray] = []
     for program in np.ndindex(*trace.programs):
         trace.program = tuple(map(int, program))
         start = len(trace.arrays)
@@ -118,23 +122,25 @@ def _instances(trace: Trace, kernel: Any, arguments: dict[str, Any], file: str) 
         else:
             first = shared
             returned = list(result) if isinstance(result, (tuple, list)) else [result]
-    return [view for view in returned if isinstance(view, View)]
+    return [view for view in returned if isinstance(view, TensorView)]
 
 
-def _join(trace: Trace, same: dict[int, Array]) -> None:
+def _join(trace: Trace, same: dict[int, NkiArray]) -> None:
     """Instances of a grid share the tensors in HBM that each of them declares."""
     for step in trace.steps:
         for value in step.operands.values():
-            if isinstance(value, View) and id(value.array) in same:
+            if isinstance(value, TensorView) and id(value.array) in same:
                 value.array = same[id(value.array)]
     trace.arrays = [array for array in trace.arrays if id(array) not in same]
 
 
-def _outputs(trace: Trace, arguments: dict[str, Any], returned: Sequence[View]) -> list[str]:
+def _outputs(trace: Trace, arguments: dict[str, Any], returned: Sequence[TensorView]) -> list[str]:
     """Mark what the kernel leaves: tensors that it returns, or else arguments it stores into."""
     stored = {id(s.operands["out"].array) for s in trace.steps if s.method == "store"}
     arrays = [view.array for view in returned]
-    changed = [v.array for v in arguments.values() if isinstance(v, View) and id(v.array) in stored]
+    changed = [
+        v.array for v in arguments.values() if isinstance(v, TensorView) and id(v.array) in stored
+    ]
     for array in changed:
         loads = (s.operands["source"].array for s in trace.steps if s.method == "load")
         if any(one is array for one in loads):
@@ -155,7 +161,7 @@ def _outputs(trace: Trace, arguments: dict[str, Any], returned: Sequence[View]) 
 def _built(trace: Trace, name: str, core: Core) -> InstructionStream:
     ops = operations(trace)
     build = Build(name, core, ops)
-    used = {id(v.array) for op in ops for v in op.operands.values() if isinstance(v, Tensor)}
+    used = {id(v.array) for op in ops for v in op.operands.values() if isinstance(v, HbmPart)}
     for array in trace.arrays:
         if array.space == HBM and (id(array) in used or array.role != "temporary"):
             build.declare(array, array.role)

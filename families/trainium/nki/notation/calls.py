@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 
 from tilesmith.families.trainium.nki.notation.dtypes import DType, dtype_of
 from tilesmith.families.trainium.nki.notation.errors import NkiError
-from tilesmith.families.trainium.nki.notation.indices import Mask
-from tilesmith.families.trainium.nki.notation.tensors import HBM, PARTITION, View
+from tilesmith.families.trainium.nki.notation.indices import AffineMask
+from tilesmith.families.trainium.nki.notation.tensors import HBM, PARTITION, TensorView
 from tilesmith.families.trainium.nki.notation.tracing import Trace, current
 
 COMMON = "mask=None dtype=None engine=None name=None lnc_size=None"
 """Parameters that every function has."""
 
-Body = Callable[["Call"], Any]
+Body = Callable[["NkiCall"], Any]
 Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
-class Call:
+class NkiCall:
     """One call of a function: its arguments by name as attributes, and what it appends."""
 
     def __init__(self, function: str, given: dict[str, Any]) -> None:
@@ -40,14 +40,14 @@ class Call:
         except KeyError:
             raise AttributeError(name) from None
 
-    def tile(self, name: str) -> View:
+    def tile(self, name: str) -> TensorView:
         """An operand that is a tile in SBUF or PSUM.
 
         Raises:
             NkiError: it is none.
         """
         value = self.given[name]
-        if not isinstance(value, View):
+        if not isinstance(value, TensorView):
             raise NkiError(f"{self.function}: '{name}' is a tile, not a {type(value).__name__}")
         if value.array.space == HBM:
             raise NkiError(
@@ -57,7 +57,7 @@ class Call:
 
     def out(
         self, shape: tuple[int, ...], dtype: DType, space: str = "sbuf", fixed: bool = False
-    ) -> View:
+    ) -> TensorView:
         """Where the result goes: `dst` where the call has one, else a new tile.
 
         Args:
@@ -75,18 +75,18 @@ class Call:
         asked = self.given.get("engine")
         return str(asked) if asked in ("vector", "scalar", "gpsimd", "tensor") else default
 
-    def emit(self, method: str, out: View, **operands: Any) -> View:
+    def emit(self, method: str, out: TensorView, **operands: Any) -> TensorView:
         """Append an instruction where its mask holds, and return the whole result."""
         mask = self.given.get("mask")
         whole = out
-        if isinstance(mask, Mask):
+        if isinstance(mask, AffineMask):
             box = mask.box(out.shape)
             if box is None:
                 return whole
             out = out.cut(box)
             operands = {
                 name: value.cut(box if value.ndim >= len(box) else box[: value.ndim])
-                if isinstance(value, View)
+                if isinstance(value, TensorView)
                 else value
                 for name, value in operands.items()
             }
@@ -97,7 +97,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Function:
+class NkiFunction:
     """A function of NKI as kernels call it."""
 
     name: str
@@ -117,7 +117,7 @@ class Function:
         bound.apply_defaults()
         given = dict(bound.arguments)
         given |= given.pop("rest", {})
-        return self.body(Call(self.name, given))
+        return self.body(NkiCall(self.name, given))
 
 
 def _signature(text: str, dst: str) -> inspect.Signature:
@@ -137,7 +137,7 @@ def _names(text: str) -> Iterable[str]:
 
 
 @dataclass(frozen=True)
-class Functions:
+class NkiFunctions:
     """The functions of one of NKI's modules, by name."""
 
     module: str
@@ -154,7 +154,7 @@ class Functions:
 
         return declare
 
-    def functions(self, with_dst: bool) -> dict[str, Function]:
+    def functions(self, with_dst: bool) -> dict[str, NkiFunction]:
         """All of them, in the older form or with `dst`."""
         functions = {}
         for name, (parameters, new, body) in self.declared.items():
@@ -162,7 +162,7 @@ class Functions:
             dst = "dst" if with_dst and not own else ""
             words = new if with_dst and new is not None else parameters
             signature = _signature(words, dst)
-            functions[name] = Function(f"{self.module}.{name}", signature, body)
+            functions[name] = NkiFunction(f"{self.module}.{name}", signature, body)
         return functions
 
 
@@ -174,6 +174,6 @@ def unknown(module: str, name: str, known: Iterable[str]) -> NkiError:
     return NkiError(f"{module}.{name} is not known here{meant}; {module} has {', '.join(names)}")
 
 
-def scalar_of(view: View) -> bool:
+def scalar_of(view: TensorView) -> bool:
     """Whether a tile is one element a partition."""
     return all(axis.count == 1 for axis in view.axes if axis.kind != PARTITION)

@@ -32,7 +32,7 @@ def loop(*bounds: Any, **_: Any) -> list[LoopIndex]:
 
 
 @dataclass(frozen=True, eq=False)
-class Index:
+class AffineIndex:
     """An affine index: see the module's docstring."""
 
     base: int
@@ -50,13 +50,13 @@ class Index:
     def highest(self) -> int:
         return self.base + sum(max(step * (count - 1), 0) for count, step in self.axes)
 
-    def cut(self, box: Sequence[tuple[int, int]]) -> "Index":
+    def cut(self, box: Sequence[tuple[int, int]]) -> "AffineIndex":
         """The part of it over (first, count) of each axis."""
         pairs = [*zip(self.axes, box, strict=True)]
         base = self.base + sum(step * first for (_, step), (first, _) in pairs)
-        return Index(base, tuple((count, step) for (_, step), (_, count) in pairs))
+        return AffineIndex(base, tuple((count, step) for (_, step), (_, count) in pairs))
 
-    def __getitem__(self, key: Any) -> "Index":
+    def __getitem__(self, key: Any) -> "AffineIndex":
         parts = key if isinstance(key, tuple) else (key,)
         if Ellipsis in parts:
             at = parts.index(Ellipsis)
@@ -73,46 +73,46 @@ class Index:
                 axes.append((len(places), step * places.step))
             else:
                 raise NkiError("an index takes None and slices in its brackets, one for each axis")
-        return Index(base, (*axes, *left))
+        return AffineIndex(base, (*axes, *left))
 
-    def __add__(self, other: Any) -> "Index":
-        if not isinstance(other, Index):
+    def __add__(self, other: Any) -> "AffineIndex":
+        if not isinstance(other, AffineIndex):
             return replace(self, base=self.base + whole(other))
         axes = []
         for one, two in zip(*aligned(self.axes, other.axes), strict=True):
             if one[0] != two[0] and 1 not in (one[0], two[0]):
                 raise NkiError(f"indices of shapes {self.shape} and {other.shape} do not broadcast")
             axes.append((max(one[0], two[0]), one[1] + two[1]))
-        return Index(self.base + other.base, tuple(axes))
+        return AffineIndex(self.base + other.base, tuple(axes))
 
     __radd__ = __add__
 
-    def __mul__(self, other: Any) -> "Index":
+    def __mul__(self, other: Any) -> "AffineIndex":
         factor = whole(other)
-        return Index(self.base * factor, tuple((n, step * factor) for n, step in self.axes))
+        return AffineIndex(self.base * factor, tuple((n, step * factor) for n, step in self.axes))
 
     __rmul__ = __mul__
 
-    def __neg__(self) -> "Index":
+    def __neg__(self) -> "AffineIndex":
         return self * -1
 
-    def __sub__(self, other: Any) -> "Index":
+    def __sub__(self, other: Any) -> "AffineIndex":
         return self.__add__(-other)
 
-    def __rsub__(self, other: Any) -> "Index":
+    def __rsub__(self, other: Any) -> "AffineIndex":
         return (-self).__add__(other)
 
-    def __ge__(self, other: Any) -> "Mask":
-        return Mask((self - other,))
+    def __ge__(self, other: Any) -> "AffineMask":
+        return AffineMask((self - other,))
 
-    def __gt__(self, other: Any) -> "Mask":
-        return Mask((self - other - 1,))
+    def __gt__(self, other: Any) -> "AffineMask":
+        return AffineMask((self - other - 1,))
 
-    def __le__(self, other: Any) -> "Mask":
-        return Mask((other - self,))
+    def __le__(self, other: Any) -> "AffineMask":
+        return AffineMask((other - self,))
 
-    def __lt__(self, other: Any) -> "Mask":
-        return Mask((other - self - 1,))
+    def __lt__(self, other: Any) -> "AffineMask":
+        return AffineMask((other - self - 1,))
 
 
 def aligned(one: Axes, two: Axes) -> tuple[Axes, Axes]:
@@ -132,14 +132,14 @@ def whole(value: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Mask:
+class AffineMask:
     """Where every one of `terms` is at least 0."""
 
-    terms: tuple[Index, ...]
+    terms: tuple[AffineIndex, ...]
 
     def __and__(self, other: Any) -> Any:
-        if isinstance(other, Mask):
-            return Mask(self.terms + other.terms)
+        if isinstance(other, AffineMask):
+            return AffineMask(self.terms + other.terms)
         return self if other else False
 
     __rand__ = __and__
@@ -175,16 +175,16 @@ class Mask:
         return [(a, b - a) for a, b in zip(first, stop, strict=True)]
 
 
-def arange(*bounds: Any) -> Index:
+def arange(*bounds: Any) -> AffineIndex:
     """`nl.arange`: one axis of whole numbers."""
     places = range(*map(whole, bounds))
-    return Index(places.start, ((len(places), places.step),))
+    return AffineIndex(places.start, ((len(places), places.step),))
 
 
-class Grid(tuple[Index, ...]):
+class MeshIndices(tuple[AffineIndex, ...]):
     """`nl.mgrid[...]`: an index an axis; `p` is the first, `x`, `y`, `z`, `w` the innermost."""
 
-    def __getattr__(self, name: str) -> Index:
+    def __getattr__(self, name: str) -> AffineIndex:
         if name == "p" and self:
             return self[0]
         free = {letter: at for at, letter in enumerate("xyzw"[: len(self) - 1][::-1], start=1)}
@@ -194,21 +194,21 @@ class Grid(tuple[Index, ...]):
 
 
 class MeshGrid:
-    """`nl.mgrid`, and `nl.ogrid`: see `Grid`."""
+    """`nl.mgrid`, and `nl.ogrid`: see `MeshIndices`."""
 
-    def __getitem__(self, key: Any) -> Grid:
+    def __getitem__(self, key: Any) -> MeshIndices:
         parts = key if isinstance(key, tuple) else (key,)
         indices = []
         for at, part in enumerate(parts):
             places = range(whole(part.start or 0), whole(part.stop), whole(part.step or 1))
             axes = [(1, 0)] * len(parts)
             axes[at] = (len(places), places.step)
-            indices.append(Index(places.start, tuple(axes)))
-        return Grid(indices)
+            indices.append(AffineIndex(places.start, tuple(axes)))
+        return MeshIndices(indices)
 
 
 def ds(start: Any, size: Any) -> Any:
     """`nl.ds`: `size` elements from `start` on."""
-    if isinstance(start, Index):
+    if isinstance(start, AffineIndex):
         raise NkiError("nl.ds begins at a whole number or a loop variable")
     return slice(whole(start), whole(start) + whole(size))

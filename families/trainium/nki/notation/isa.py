@@ -8,34 +8,34 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-from tilesmith.families.trainium.nki.notation.calls import Call, Functions, scalar_of
+from tilesmith.families.trainium.nki.notation.calls import NkiCall, NkiFunctions, scalar_of
 from tilesmith.families.trainium.nki.notation.dtypes import DType, dtype_of, wider
 from tilesmith.families.trainium.nki.notation.errors import NkiError
-from tilesmith.families.trainium.nki.notation.indices import Index, Mask
+from tilesmith.families.trainium.nki.notation.indices import AffineIndex, AffineMask
 from tilesmith.families.trainium.nki.notation.operations import activation_of, operation
 from tilesmith.families.trainium.nki.notation.tensors import (
     PARTITION,
     PSUM,
-    Axis,
-    View,
+    TensorView,
+    ViewAxis,
     fitting,
     replace_axes,
 )
 
-INSTRUCTIONS = Functions("nki.isa")
+INSTRUCTIONS = NkiFunctions("nki.isa")
 BANK_COLUMNS = 512
 """Elements a partition of a product (ISA)."""
 
 
 # -- data movement ------------------------------------------------------------------------------
 @INSTRUCTIONS.add("dst src dst_rmw_op=None oob_mode=None dge_mode=None unique_indices=None")
-def dma_copy(call: Call) -> Any:
-    if not isinstance(call.dst, View) or not isinstance(call.src, View):
+def dma_copy(call: NkiCall) -> Any:
+    if not isinstance(call.dst, TensorView) or not isinstance(call.src, TensorView):
         raise NkiError("nki.isa.dma_copy moves a tile or tensor, 'src', to another, 'dst'")
     dst, src = call.dst, call.src
     if src.shape != dst.shape:
         src = fitting(src, dst.shape)
-    if isinstance(call.mask, Mask):
+    if isinstance(call.mask, AffineMask):
         box = call.mask.box(dst.shape)
         if box is None:
             return dst
@@ -45,30 +45,30 @@ def dma_copy(call: Call) -> Any:
 
 
 @INSTRUCTIONS.add("dst src axes=None dge_mode=None")
-def dma_transpose(call: Call) -> Any:
+def dma_transpose(call: NkiCall) -> Any:
     """DMA with the axes of two dimensions swapped."""
     call.trace.move(call.dst, call.src.permute(*range(call.src.ndim)[::-1]))
     return call.dst
 
 
 @INSTRUCTIONS.add("src")
-def tensor_copy(call: Call) -> View:
+def tensor_copy(call: NkiCall) -> TensorView:
     src = call.tile("src")
     return call.emit("copy", call.out(src.shape, src.dtype), a=src, engine=_copier(call))
 
 
-def _copier(call: Call) -> str:
+def _copier(call: NkiCall) -> str:
     return call.engine_of("scalar")
 
 
 @INSTRUCTIONS.add("shape value", new="value")
-def memset(call: Call) -> View:
+def memset(call: NkiCall) -> TensorView:
     out = call.out(tuple(call.given.get("shape", ())), DType("float32"))
     return call.emit("memset", out, value=float(call.value), engine=call.engine_of("vector"))
 
 
 @INSTRUCTIONS.add("src predicate on_true=None on_false=None reverse_pred=False")
-def tensor_copy_predicated(call: Call) -> View:
+def tensor_copy_predicated(call: NkiCall) -> TensorView:
     src = call.tile("src")
     out = call.out(src.shape, src.dtype)
     return call.emit("copy_predicated", out, a=src, predicate=call.tile("predicate"))
@@ -79,7 +79,7 @@ def tensor_copy_predicated(call: Call) -> View:
     "stationary moving is_stationary_onezero=False is_moving_onezero=False is_transpose=False "
     "accumulate=None tile_position=() tile_size=() perf_mode=None"
 )
-def nc_matmul(call: Call) -> View:
+def nc_matmul(call: NkiCall) -> TensorView:
     stationary, moving = call.tile("stationary"), call.tile("moving")
     shape = (prod(stationary.shape[1:]), *moving.shape[1:])
     if call.is_transpose:
@@ -89,7 +89,11 @@ def nc_matmul(call: Call) -> View:
         return call.emit("transpose", out, data=stationary)
     _check_product(stationary, moving)
     out = call.out(shape, DType("float32"), PSUM, fixed=True)
-    masked = Mask.box(call.mask, shape) if isinstance(call.mask, Mask) else [(0, n) for n in shape]
+    masked = (
+        AffineMask.box(call.mask, shape)
+        if isinstance(call.mask, AffineMask)
+        else [(0, n) for n in shape]
+    )
     if masked is None:
         return out
     part = out.cut(masked)
@@ -101,7 +105,7 @@ def nc_matmul(call: Call) -> View:
     return out
 
 
-def _check_product(stationary: View, moving: View) -> None:
+def _check_product(stationary: TensorView, moving: TensorView) -> None:
     columns, width = prod(stationary.shape[1:]), prod(moving.shape[1:])
     if stationary.shape[0] != moving.shape[0]:
         raise NkiError(
@@ -117,7 +121,7 @@ def _check_product(stationary: View, moving: View) -> None:
 
 
 @INSTRUCTIONS.add("data")
-def nc_transpose(call: Call) -> View:
+def nc_transpose(call: NkiCall) -> TensorView:
     data = call.tile("data")
     shape = (prod(data.shape[1:]), data.shape[0])
     out = call.out(shape, data.dtype, PSUM)
@@ -130,7 +134,7 @@ def nc_transpose(call: Call) -> View:
 
 # -- elementwise --------------------------------------------------------------------------------
 @INSTRUCTIONS.add("op data bias=None scale=1.0 reduce_op=None reduce_res=None reduce_cmd=None")
-def activation(call: Call) -> View:
+def activation(call: NkiCall) -> TensorView:
     data = call.tile("data")
     out = call.out(data.shape, data.dtype)
     sums = {"sums": call.reduce_res} if call.given.get("reduce_res") is not None else {}
@@ -141,19 +145,19 @@ def activation(call: Call) -> View:
 
 
 @INSTRUCTIONS.add("op data reduce_op reduce_res bias=None scale=1.0")
-def activation_reduce(call: Call) -> View:
+def activation_reduce(call: NkiCall) -> TensorView:
     return activation(call)
 
 
-def _scalar(call: Call, name: str, default: float) -> Any:
+def _scalar(call: NkiCall, name: str, default: float) -> Any:
     value = call.given.get(name)
     if value is None:
         return default
-    return call.tile(name) if isinstance(value, View) else float(value)
+    return call.tile(name) if isinstance(value, TensorView) else float(value)
 
 
 @INSTRUCTIONS.add("data1 data2 op")
-def tensor_tensor(call: Call) -> View:
+def tensor_tensor(call: NkiCall) -> TensorView:
     one, two = spread(call.tile("data1")), spread(call.tile("data2"))
     shape = tuple(max(a, b) for a, b in zip(one.shape, two.shape, strict=False))
     if one.shape != two.shape:
@@ -165,7 +169,7 @@ def tensor_tensor(call: Call) -> View:
 
 
 @INSTRUCTIONS.add("data op0 operand0 reverse0=False op1=None operand1=None reverse1=False")
-def tensor_scalar(call: Call) -> View:
+def tensor_scalar(call: NkiCall) -> TensorView:
     data = call.tile("data")
     second: dict[str, Any] = {}
     if call.op1 is not None:
@@ -178,7 +182,7 @@ def tensor_scalar(call: Call) -> View:
 
 
 @INSTRUCTIONS.add("data op0 operand0 op1 operand1 reverse0=False reverse1=False")
-def scalar_tensor_tensor(call: Call) -> View:
+def scalar_tensor_tensor(call: NkiCall) -> TensorView:
     data = call.tile("data")
     return call.emit(
         "scalar_tensor_tensor", call.out(data.shape, data.dtype), a=data,
@@ -188,7 +192,7 @@ def scalar_tensor_tensor(call: Call) -> View:
 
 
 @INSTRUCTIONS.add("data op0 operand0 reduce_op reduce_res reverse0=False")
-def tensor_scalar_reduce(call: Call) -> View:
+def tensor_scalar_reduce(call: NkiCall) -> TensorView:
     data = call.tile("data")
     return call.emit(
         "tensor_scalar_reduce", call.out(data.shape, data.dtype), a=data,
@@ -198,14 +202,14 @@ def tensor_scalar_reduce(call: Call) -> View:
 
 
 @INSTRUCTIONS.add("data")
-def reciprocal(call: Call) -> View:
+def reciprocal(call: NkiCall) -> TensorView:
     data = call.tile("data")
     return call.emit("reciprocal", call.out(data.shape, data.dtype), a=data)
 
 
 # -- reductions ---------------------------------------------------------------------------------
 @INSTRUCTIONS.add("op data axis negate=False keepdims=False")
-def tensor_reduce(call: Call) -> View:
+def tensor_reduce(call: NkiCall) -> TensorView:
     data = call.tile("data")
     axes = sorted({at % data.ndim for at in _several(call.axis)})
     if 0 in axes:
@@ -217,7 +221,7 @@ def tensor_reduce(call: Call) -> View:
         shape = shape if call.keepdims else shape[:2]
     out = call.out(shape, data.dtype)
     operands: dict[str, Any] = {"a": data.permute(*kept, *axes), "op": operation(call.op)}
-    if isinstance(call.mask, Mask):
+    if isinstance(call.mask, AffineMask):
         box = call.mask.box(data.shape)
         if box is None:
             return out
@@ -236,7 +240,7 @@ def _several(axis: Any) -> list[int]:
 
 
 @INSTRUCTIONS.add("data0 data1 initial op0 op1 reverse0=False reverse1=False")
-def tensor_tensor_scan(call: Call) -> View:
+def tensor_tensor_scan(call: NkiCall) -> TensorView:
     one, two = spread(call.tile("data0")), spread(call.tile("data1"))
     return call.emit(
         "scan", call.out(one.shape, wider(one.dtype, two.dtype)), a=one, op0=operation(call.op0),
@@ -245,32 +249,32 @@ def tensor_tensor_scan(call: Call) -> View:
 
 
 @INSTRUCTIONS.add("data")
-def bn_stats(call: Call) -> View:
+def bn_stats(call: NkiCall) -> TensorView:
     data = call.tile("data")
     return call.emit("bn_stats", call.out((data.shape[0], 6), DType("float32")), a=data)
 
 
 @INSTRUCTIONS.add("data")
-def bn_aggr(call: Call) -> View:
+def bn_aggr(call: NkiCall) -> TensorView:
     data = call.tile("data")
     out = call.out((data.shape[0], 2), DType("float32"))
     return call.emit("bn_aggr", out, statistics=data)
 
 
 @INSTRUCTIONS.add("src")
-def max8(call: Call) -> View:
+def max8(call: NkiCall) -> TensorView:
     src = call.tile("src")
     return call.emit("max8", call.out((src.shape[0], 8), src.dtype), a=src)
 
 
 @INSTRUCTIONS.add("data vals")
-def nc_find_index8(call: Call) -> View:
+def nc_find_index8(call: NkiCall) -> TensorView:
     out = call.out((call.data.shape[0], 8), DType("int32"))
     return call.emit("find_index8", out, a=call.tile("data"), values=call.tile("vals"))
 
 
 @INSTRUCTIONS.add("data vals imm dst_idx=None")
-def nc_match_replace8(call: Call) -> View:
+def nc_match_replace8(call: NkiCall) -> TensorView:
     data = call.tile("data")
     out = call.out(data.shape, data.dtype)
     return call.emit("match_replace8", out, a=data, values=call.tile("vals"), fill=float(call.imm))
@@ -278,10 +282,10 @@ def nc_match_replace8(call: Call) -> View:
 
 # -- patterns -----------------------------------------------------------------------------------
 @INSTRUCTIONS.add("expr", new="pattern offset=0 channel_multiplier=0")
-def iota(call: Call) -> View:
+def iota(call: NkiCall) -> TensorView:
     if "expr" in call.given:
         index, kind = call.expr, dtype_of(call.given["dtype"] or "int32")
-        if not isinstance(index, Index):
+        if not isinstance(index, AffineIndex):
             raise NkiError("nki.isa.iota takes an expression of nl.arange")
         base, channel, step = _pattern(index, index.shape)
         return call.emit("iota", call.out(index.shape, kind), base=base, channel=channel, step=step)
@@ -296,11 +300,11 @@ def iota(call: Call) -> View:
     "pred on_true_tile on_false_value",
     new="pattern on_true_tile on_false_value offset=0 channel_multiplier=0 cmp_op=None",
 )
-def affine_select(call: Call) -> View:
+def affine_select(call: NkiCall) -> TensorView:
     tile = call.tile("on_true_tile")
     out = call.out(tile.shape, tile.dtype)
     if "pred" in call.given:
-        if not isinstance(call.pred, Mask) or len(call.pred.terms) != 1:
+        if not isinstance(call.pred, AffineMask) or len(call.pred.terms) != 1:
             raise NkiError("nki.isa.affine_select takes one comparison of nl.arange expressions")
         base, channel, step = _pattern(call.pred.terms[0], tile.shape)
     else:
@@ -320,7 +324,7 @@ def affine_select(call: Call) -> View:
     return out
 
 
-def _pattern(index: Index, shape: tuple[int, ...]) -> tuple[int, int, int]:
+def _pattern(index: AffineIndex, shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Base, step of a partition, and step of an element, of an index over a tile."""
     axes = ((1, 0),) * (len(shape) - len(index.axes)) + index.axes
     moving = [(n, step) for n, (_, step) in zip(shape[1:], axes[1:], strict=True) if n > 1]
@@ -338,19 +342,19 @@ def _one_step(pattern: Any) -> int:
     return moving[-1][1] if moving else 0
 
 
-def flat(view: View) -> View:
+def flat(view: TensorView) -> TensorView:
     """A tile with all its elements along one axis."""
     return view if view.ndim == 2 else view.reshape((view.shape[0], -1))
 
 
-def spread(view: View) -> View:
+def spread(view: TensorView) -> TensorView:
     """A tile whose one partition is read by many, in all of them: a product with ones spreads it,
     a bank of PSUM at a time (tutorial of fused Mamba)."""
     axis = view.axes[0]
     if axis.count == 1 or axis.step or not any(a.kind == PARTITION for a in view.axes[:1]):
         return view
     trace, count = view.array.trace, axis.count
-    row = replace_axes(view, (Axis(PARTITION, 1, 0), *view.axes[1:]))
+    row = replace_axes(view, (ViewAxis(PARTITION, 1, 0), *view.axes[1:]))
     row, width = flat(row), prod(view.shape[1:])
     key = (view.first, view.axes)
     known = trace.spreads.get(id(view.array), {}).get(key)

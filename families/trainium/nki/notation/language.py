@@ -11,25 +11,25 @@ from typing import Any
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.instructions import ACTIVATIONS
-from tilesmith.families.trainium.nki import isa
-from tilesmith.families.trainium.nki.notation.calls import Call, Functions, scalar_of
+from tilesmith.families.trainium.nki.notation import isa
+from tilesmith.families.trainium.nki.notation.calls import NkiCall, NkiFunctions, scalar_of
 from tilesmith.families.trainium.nki.notation.dtypes import DType, dtype_of, wider
 from tilesmith.families.trainium.nki.notation.errors import NkiError
-from tilesmith.families.trainium.nki.notation.indices import Mask, whole
+from tilesmith.families.trainium.nki.notation.indices import AffineMask, whole
 from tilesmith.families.trainium.nki.notation.operations import operation
 from tilesmith.families.trainium.nki.notation.tensors import (
     HBM,
     PSUM,
     SBUF,
-    Array,
     LoopReduction,
+    NkiArray,
     ParDim,
-    View,
+    TensorView,
     fitting,
 )
 from tilesmith.families.trainium.nki.notation.tracing import of_number
 
-LANGUAGE = Functions("nki.language")
+LANGUAGE = NkiFunctions("nki.language")
 
 BUFFERS = {
     "hbm": HBM, "shared_hbm": HBM, "private_hbm": HBM, "sbuf": SBUF, "psum": PSUM,
@@ -37,7 +37,7 @@ BUFFERS = {
 
 
 # -- declarations -------------------------------------------------------------------------------
-def _declared(call: Call, fill: float | None) -> View:
+def _declared(call: NkiCall, fill: float | None) -> TensorView:
     shape = call.shape if isinstance(call.shape, (tuple, list)) else (call.shape,)
     extents = tuple(n if isinstance(n, ParDim) else whole(n) for n in shape)
     if not extents or min(extents) < 1:
@@ -47,7 +47,7 @@ def _declared(call: Call, fill: float | None) -> View:
         raise NkiError(f"buffer {buffer!r} is none of {', '.join(BUFFERS)}")
     marked = [at for at, n in enumerate(extents) if isinstance(n, ParDim)]
     dtype = dtype_of("float32" if call.dtype is None else call.dtype)
-    array = Array(
+    array = NkiArray(
         call.trace, call.name or "", tuple(map(int, extents)), dtype, BUFFERS[str(buffer)],
         marked[0] if marked else 0, fill=fill,
     )  # fmt: skip
@@ -55,85 +55,87 @@ def _declared(call: Call, fill: float | None) -> View:
 
 
 @LANGUAGE.add("shape dtype=None buffer=None lazy_initialization=False address=None")
-def ndarray(call: Call) -> View:
+def ndarray(call: NkiCall) -> TensorView:
     return _declared(call, None)
 
 
 @LANGUAGE.add("shape dtype=None buffer=None lazy_initialization=False")
-def zeros(call: Call) -> View:
+def zeros(call: NkiCall) -> TensorView:
     return _declared(call, 0.0)
 
 
 @LANGUAGE.add("shape dtype=None buffer=None")
-def ones(call: Call) -> View:
+def ones(call: NkiCall) -> TensorView:
     return _declared(call, 1.0)
 
 
 @LANGUAGE.add("shape fill_value dtype=None buffer=None")
-def full(call: Call) -> View:
+def full(call: NkiCall) -> TensorView:
     return _declared(call, float(call.fill_value))
 
 
-def _like(call: Call, fill: float | None) -> View:
+def _like(call: NkiCall, fill: float | None) -> TensorView:
     dtype = call.x.dtype if call.dtype is None else dtype_of(call.dtype)
-    return call.trace.declare(Array(call.trace, "", call.x.shape, dtype, SBUF, fill=fill))
+    return call.trace.declare(NkiArray(call.trace, "", call.x.shape, dtype, SBUF, fill=fill))
 
 
 @LANGUAGE.add("x")
-def zeros_like(call: Call) -> View:
+def zeros_like(call: NkiCall) -> TensorView:
     return _like(call, 0.0)
 
 
 @LANGUAGE.add("x")
-def empty_like(call: Call) -> View:
+def empty_like(call: NkiCall) -> TensorView:
     return _like(call, None)
 
 
 @LANGUAGE.add("constant")
-def shared_constant(call: Call) -> View:
+def shared_constant(call: NkiCall) -> TensorView:
     given = np.asarray(call.constant)
     dtype = dtype_of(given.dtype if call.dtype is None else call.dtype)
-    array = Array(call.trace, "constant", given.shape, dtype, HBM, role="input", given=given)
+    array = NkiArray(call.trace, "constant", given.shape, dtype, HBM, role="input", given=given)
     return call.trace.declare(array)
 
 
 @LANGUAGE.add("n")
-def shared_identity_matrix(call: Call) -> View:
+def shared_identity_matrix(call: NkiCall) -> TensorView:
     identity = np.identity(whole(call.n), np.float32)
     dtype = dtype_of("uint8" if call.dtype is None else call.dtype)
-    array = Array(call.trace, "identity", identity.shape, dtype, HBM, role="input", given=identity)
+    array = NkiArray(
+        call.trace, "identity", identity.shape, dtype, HBM, role="input", given=identity
+    )
     return call.trace.declare(array)
 
 
 # -- data movement ------------------------------------------------------------------------------
-def _source(call: Call, name: str) -> View:
+def _source(call: NkiCall, name: str) -> TensorView:
     value = call.given[name]
-    if not isinstance(value, View) or value.array.space != HBM:
+    if not isinstance(value, TensorView) or value.array.space != HBM:
         raise NkiError(f"{call.function}: '{name}' is a tensor in HBM, not {value!r}")
     return value
 
 
 @LANGUAGE.add("src")
-def load(call: Call) -> View:
+def load(call: NkiCall) -> TensorView:
     src = _source(call, "src")
     return call.emit("load", call.out(src.shape, src.dtype), source=src)
 
 
 @LANGUAGE.add("src")
-def load_transpose2d(call: Call) -> View:
+def load_transpose2d(call: NkiCall) -> TensorView:
     src = _source(call, "src").permute(1, 0)
     return call.emit("load", call.out(src.shape, src.dtype), source=src)
 
 
 @LANGUAGE.add("dst value")
-def store(call: Call) -> None:
+def store(call: NkiCall) -> None:
     dst = _source(call, "dst")
-    if isinstance(call.value, View):
+    if isinstance(call.value, TensorView):
         source = call.trace.in_sbuf(call.tile("value"))
     else:
         source = call.trace.tile(dst.shape, dst.dtype)
         call.trace.emit("memset", out=source, value=float(call.value))
-    if isinstance(call.mask, Mask):
+    if isinstance(call.mask, AffineMask):
         box = call.mask.box(dst.shape)
         if box is None:
             return
@@ -142,36 +144,36 @@ def store(call: Call) -> None:
 
 
 @LANGUAGE.add("src")
-def copy(call: Call) -> View:
+def copy(call: NkiCall) -> TensorView:
     return isa.tensor_copy(call)
 
 
 @LANGUAGE.add("src shape")
-def broadcast_to(call: Call) -> View:
+def broadcast_to(call: NkiCall) -> TensorView:
     return _view(call, "src").broadcast_to(call.shape)
 
 
 @LANGUAGE.add("data axis")
-def expand_dims(call: Call) -> View:
+def expand_dims(call: NkiCall) -> TensorView:
     return _view(call, "data").expand_dims(call.axis)
 
 
-def _view(call: Call, name: str) -> View:
+def _view(call: NkiCall, name: str) -> TensorView:
     value = call.given[name]
-    if not isinstance(value, View):
+    if not isinstance(value, TensorView):
         raise NkiError(f"{call.function}: '{name}' is a tile, not {value!r}")
     return value
 
 
 @LANGUAGE.add("value op loop_indices")
-def loop_reduce(call: Call) -> LoopReduction:
+def loop_reduce(call: NkiCall) -> LoopReduction:
     first = all(getattr(index, "first", index == 0) for index in call.loop_indices)
     return LoopReduction(_view(call, "value"), operation(call.op), first)
 
 
 # -- products -----------------------------------------------------------------------------------
 @LANGUAGE.add("x y transpose_x=False")
-def matmul(call: Call) -> View:
+def matmul(call: NkiCall) -> TensorView:
     x, y = call.tile("x"), call.tile("y")
     if not call.transpose_x:
         x = _turned(call, x)
@@ -181,7 +183,7 @@ def matmul(call: Call) -> View:
     return out
 
 
-def _turned(call: Call, x: View) -> View:
+def _turned(call: NkiCall, x: TensorView) -> TensorView:
     """A tile transposed by the tensor engine, back in SBUF."""
     shape = (prod(x.shape[1:]), x.shape[0])
     place = call.trace.tile(shape, x.dtype, PSUM)
@@ -192,16 +194,16 @@ def _turned(call: Call, x: View) -> View:
 
 
 @LANGUAGE.add("x")
-def transpose(call: Call) -> View:
+def transpose(call: NkiCall) -> TensorView:
     return _turned(call, call.tile("x"))
 
 
 # -- mathematics --------------------------------------------------------------------------------
-def _binary(call: Call) -> View:
+def _binary(call: NkiCall) -> TensorView:
     """Two operands: tiles of a shape, or a tile and a scalar, or one that broadcasts."""
     name, x, y = call.function.rpartition(".")[2], call.x, call.y
     for one in (x, y):
-        if isinstance(one, View) and one.array.space == HBM:
+        if isinstance(one, TensorView) and one.array.space == HBM:
             raise NkiError(f"{call.function}: {one!r} is loaded into SBUF before it is used")
     if of_number(x) and of_number(y):
         return getattr(np, name)(x, y)  # type: ignore[no-any-return]
@@ -221,13 +223,15 @@ def _binary(call: Call) -> View:
     )
 
 
-def _with_scalar(call: Call, tile: View, scalar: Any, reverse: bool, name: str) -> View:
+def _with_scalar(
+    call: NkiCall, tile: TensorView, scalar: Any, reverse: bool, name: str
+) -> TensorView:
     kind = tile.dtype if of_number(scalar) else wider(tile.dtype, scalar.dtype)
     out = call.out(tile.shape, kind)
     if name == "not_equal":
         call.emit("tensor_scalar", out, a=tile, op0="is_equal", s0=scalar)
         return call.emit("tensor_scalar", out, a=out, op0="reverse_subtract", s0=1.0)
-    value = scalar if isinstance(scalar, View) else float(scalar)
+    value = scalar if isinstance(scalar, TensorView) else float(scalar)
     return call.emit("tensor_scalar", out, a=tile, op0=operation(name, reverse), s0=value)
 
 
@@ -238,7 +242,7 @@ for _name in (
     LANGUAGE.add("x y", name=_name)(_binary)
 
 
-def _unary(call: Call) -> View:
+def _unary(call: NkiCall) -> TensorView:
     x, name = call.tile("x"), call.function.rpartition(".")[2]
     function = {"gelu_apprx_tanh": "gelu_tanh"}.get(name, name)
     return call.emit("activation", call.out(x.shape, x.dtype), function=function, data=x)
@@ -249,30 +253,30 @@ for _name in (*(n for n in ACTIVATIONS if n not in ("copy", "reciprocal")), "gel
 
 
 @LANGUAGE.add("x")
-def reciprocal(call: Call) -> View:
+def reciprocal(call: NkiCall) -> TensorView:
     x = call.tile("x")
     return call.emit("reciprocal", call.out(x.shape, x.dtype), a=x)
 
 
 @LANGUAGE.add("x")
-def negative(call: Call) -> View:
+def negative(call: NkiCall) -> TensorView:
     x = call.tile("x")
     return call.emit("tensor_scalar", call.out(x.shape, x.dtype), a=x, op0="multiply", s0=-1.0)
 
 
 @LANGUAGE.add("x")
-def cos(call: Call) -> View:
+def cos(call: NkiCall) -> TensorView:
     x = call.tile("x")
     out = call.out(x.shape, x.dtype)
     return call.emit("activation", out, function="sin", data=x, bias=float(np.pi / 2))
 
 
-def _reduction(call: Call) -> View:
+def _reduction(call: NkiCall) -> TensorView:
     names = {"sum": "add", "max": "maximum", "min": "minimum", "mean": "add", "prod": "multiply"}
     name = call.function.rpartition(".")[2]
     given = {"op": names[name], "data": call.x, "axis": call.axis, "negate": False}
     rest = {"keepdims": call.keepdims, "mask": call.mask, "dtype": call.dtype}
-    out = isa.tensor_reduce(Call(call.function, {**given, **rest}))
+    out = isa.tensor_reduce(NkiCall(call.function, {**given, **rest}))
     if name == "mean":
         count = call.x.size // out.size
         call.trace.emit("tensor_scalar", out=out, a=out, op0="multiply", s0=1.0 / count)
@@ -284,7 +288,7 @@ for _name in ("sum", "max", "min", "mean", "prod"):
 
 
 @LANGUAGE.add("x axis")
-def softmax(call: Call) -> View:
+def softmax(call: NkiCall) -> TensorView:
     call_of, x = call.trace.function, call.tile("x")
     largest = call_of("max")(x, axis=call.axis, keepdims=True)
     powers = call_of("exp")(call_of("subtract")(x, largest))
@@ -293,8 +297,10 @@ def softmax(call: Call) -> View:
 
 
 @LANGUAGE.add("condition x y")
-def where(call: Call) -> View:
-    out = call.out(call.condition.shape, (call.x if isinstance(call.x, View) else call.y).dtype)
+def where(call: NkiCall) -> TensorView:
+    out = call.out(
+        call.condition.shape, (call.x if isinstance(call.x, TensorView) else call.y).dtype
+    )
     out.assign(call.y)
     x = call.x
     if of_number(x):
@@ -305,16 +311,16 @@ def where(call: Call) -> View:
 
 # -- instances ----------------------------------------------------------------------------------
 @LANGUAGE.add("axis")
-def program_id(call: Call) -> int:
+def program_id(call: NkiCall) -> int:
     at = whole(call.axis)
     return call.trace.program[at] if at < len(call.trace.program) else 0
 
 
 @LANGUAGE.add("axes=0")
-def num_programs(call: Call) -> int:
+def num_programs(call: NkiCall) -> int:
     return call.trace.programs[int(call.axes)] if call.trace.programs else 1
 
 
 @LANGUAGE.add("")
-def program_ndim(call: Call) -> int:
+def program_ndim(call: NkiCall) -> int:
     return len(call.trace.programs)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.instructions import DTYPES
-from tilesmith.families.trainium.nki import indices
+from tilesmith.families.trainium.nki.notation import indices
 from tilesmith.families.trainium.nki.notation.calls import unknown
 from tilesmith.families.trainium.nki.notation.dtypes import DType
 from tilesmith.families.trainium.nki.notation.errors import NkiError
@@ -25,14 +25,14 @@ from tilesmith.families.trainium.nki.notation.tensors import ParDim
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "unknown")
 
 
-class Kernel:
+class JitKernel:
     """A function with `@nki.jit`: called it says that it is traced by Tilesmith's commands."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.__name__, self.__doc__ = function.__name__, function.__doc__
 
-    def __getitem__(self, grid: Any) -> "Kernel":
+    def __getitem__(self, grid: Any) -> "JitKernel":
         return self
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -42,11 +42,15 @@ class Kernel:
 def jit(function: Any = None, **_: Any) -> Any:
     """`@nki.jit`, `@nki.jit(mode=...)`, `@nki.trace`, `@nki.baremetal`, ..."""
     return (
-        jit if function is None else function if isinstance(function, Kernel) else Kernel(function)
+        jit
+        if function is None
+        else function
+        if isinstance(function, JitKernel)
+        else JitKernel(function)
     )
 
 
-class Module(ModuleType):
+class NkiModule(ModuleType):
     """A module of NKI's; names that it lacks are told with the line that asks for them."""
 
     def __getattr__(self, name: str) -> Any:
@@ -83,8 +87,8 @@ class AnyName:
         return self
 
 
-def _language(with_dst: bool) -> Module:
-    module = Module("nki.language")
+def _language(with_dst: bool) -> NkiModule:
+    module = NkiModule("nki.language")
     loops = dict.fromkeys(("affine_range", "sequential_range", "static_range"), indices.loop)
     values: dict[str, Any] = {
         **{name: DType(name) for name in DTYPES}, "bool_": DType("uint8"),
@@ -106,8 +110,8 @@ def _language(with_dst: bool) -> Module:
     return module
 
 
-def _instructions(with_dst: bool) -> Module:
-    module = Module("nki.isa")
+def _instructions(with_dst: bool) -> NkiModule:
+    module = NkiModule("nki.isa")
     vars(module).update(INSTRUCTIONS.functions(with_dst))
     engines = {name: name for name in ENGINES}
     vars(module)["engine"] = Names("nki.isa.engine", **engines)
@@ -122,14 +126,14 @@ def _instructions(with_dst: bool) -> Module:
 
 
 def language_functions() -> dict[str, Callable[..., Any]]:
-    """Functions of the language by name, which operators of tiles call."""
+    """NkiFunctions of the language by name, which operators of tiles call."""
     return dict(LANGUAGE.functions(with_dst=False))
 
 
 def _modules(name: str, with_dst: bool) -> dict[str, ModuleType]:
     """NKI under one of its names, with its parts."""
-    nki, parts = Module(name), {"language": _language(with_dst), "isa": _instructions(with_dst)}
-    typing = Module("nki.typing")
+    nki, parts = NkiModule(name), {"language": _language(with_dst), "isa": _instructions(with_dst)}
+    typing = NkiModule("nki.typing")
     vars(typing).update(tensor=AnyName(), mutable_tensor=AnyName(), scalar=AnyName())
     vars(nki).update({**parts, "typing": typing, "compiler": AnyName()})
     for word in ("jit", "trace", "baremetal", "benchmark", "profile", "simulate_kernel"):
@@ -142,7 +146,7 @@ def _modules(name: str, with_dst: bool) -> dict[str, ModuleType]:
 @contextmanager
 def standing_in() -> Iterator[None]:
     """`neuronxcc.nki` and `nki` are ours inside."""
-    package = Module("neuronxcc")
+    package = NkiModule("neuronxcc")
     vars(package)["__path__"] = []
     modules = {"neuronxcc": package, **_modules("neuronxcc.nki", False), **_modules("nki", True)}
     vars(package)["nki"] = modules["neuronxcc.nki"]
@@ -158,4 +162,4 @@ def standing_in() -> Iterator[None]:
                 sys.modules[name] = module
 
 
-__all__ = ["Kernel", "NkiError", "jit", "language_functions", "standing_in"]
+__all__ = ["JitKernel", "NkiError", "jit", "language_functions", "standing_in"]

@@ -22,10 +22,6 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-class Operation(str):
-    """`nl.add`, `nl.exp`, ... where it is handed on as an operation."""
-
-
 def _name(given: Any) -> str:
     name = getattr(given, "short", None) or getattr(given, "__name__", None) or str(given)
     return str(name).rpartition(".")[2]

@@ -6,21 +6,18 @@ placed in memory yet: that is lowering's.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.nki.notation.dtypes import DType
 from tilesmith.families.trainium.nki.notation.errors import NkiError, author_line
-
-if TYPE_CHECKING:
-    from tilesmith.families.trainium.nki.notation.tensors import Array, View
 
 OUT = ("out", "sums", "reduced", "maxima")
 """Operands that an instruction writes."""
 
 
 @dataclass(eq=False)
-class Step:
+class TracedStep:
     """An instruction by the builder's method for it, its operands by name, and its line.
 
     Attributes:
@@ -40,20 +37,22 @@ class Trace:
 
     Attributes:
         functions: those of the language, by name: operators of views call them.
+        array: what declares an array.
         programs: extents of the grid of instances; program: which of them runs.
     """
 
     core: Core
     functions: dict[str, Callable[..., Any]]
-    steps: list[Step] = field(default_factory=list)
-    arrays: list["Array"] = field(default_factory=list)
+    array: Callable[..., Any]
+    steps: list[TracedStep] = field(default_factory=list)
+    arrays: list[Any] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     programs: tuple[int, ...] = ()
     program: tuple[int, ...] = ()
-    spreads: dict[int, dict[Any, "View"]] = field(default_factory=dict)
-    _ones: dict[tuple[int, str], "View"] = field(default_factory=dict)
+    spreads: dict[int, dict[Any, Any]] = field(default_factory=dict)
+    _ones: dict[tuple[int, str], Any] = field(default_factory=dict)
 
-    def ones(self, count: int, dtype: DType) -> "View":
+    def ones(self, count: int, dtype: DType) -> Any:
         """A row of ones, which a product spreads a row with."""
         key = (count, str(dtype))
         if key not in self._ones:
@@ -80,9 +79,9 @@ class Trace:
         for name in OUT:
             if self.spreads and name in operands:
                 self.spreads.pop(id(operands[name].array), None)
-        self.steps.append(Step(method, operands, author_line(), implicit))
+        self.steps.append(TracedStep(method, operands, author_line(), implicit))
 
-    def move(self, out: "View", source: "View") -> None:
+    def move(self, out: Any, source: Any) -> None:
         """DMA between memories: HBM and SBUF, or within either by way of the other."""
         spaces = (source.array.space, out.array.space)
         if spaces == ("hbm", "hbm"):
@@ -94,7 +93,7 @@ class Trace:
         else:
             self.emit("copy", out=out, a=source)
 
-    def in_sbuf(self, view: "View") -> "View":
+    def in_sbuf(self, view: Any) -> Any:
         """A tile that DMA reaches."""
         if view.array.space != "psum":
             return view
@@ -102,15 +101,13 @@ class Trace:
         self.emit("copy", out=copy, a=view, engine="scalar")
         return copy
 
-    def tile(self, shape: tuple[int, ...], dtype: DType, space: str = "sbuf") -> "View":
+    def tile(self, shape: tuple[int, ...], dtype: DType, space: str = "sbuf") -> Any:
         """A tile for what a call returns."""
-        from tilesmith.families.trainium.nki.notation.tensors import Array
-
         if len(shape) == 0:
             shape = (1,)
-        return self.declare(Array(self, "", shape, dtype, space))
+        return self.declare(self.array(self, "", shape, dtype, space))
 
-    def declare(self, array: "Array") -> "View":
+    def declare(self, array: Any) -> Any:
         """Make an array part of the kernel.
 
         Raises:
