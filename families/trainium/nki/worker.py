@@ -92,7 +92,7 @@ def traced(request: dict[str, Any], folder: Path) -> None:
     }
     (folder / "trace.json").write_text(json.dumps(answer))
     given = {a.name: a.given for a in trace.arrays if a.given is not None}
-    np.savez(folder / "constants.npz", **given)  # type: ignore[arg-type]
+    np.savez(folder / "constants.npz", **given)
 
 
 def _argument(trace: Trace, name: str, value: Any) -> Any:

@@ -57,7 +57,7 @@ class NkiCall:
 
     def out(
         self, shape: tuple[int, ...], dtype: DType, space: str = "sbuf", fixed: bool = False
-    ) -> TensorView:
+    ) -> Any:
         """Where the result goes: `dst` where the call has one, else a new tile.
 
         Args:

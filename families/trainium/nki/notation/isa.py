@@ -347,7 +347,7 @@ def flat(view: TensorView) -> TensorView:
     return view if view.ndim == 2 else view.reshape((view.shape[0], -1))
 
 
-def spread(view: TensorView) -> TensorView:
+def spread(view: TensorView) -> Any:
     """A tile whose one partition is read by many, in all of them: a product with ones spreads it,
     a bank of PSUM at a time (tutorial of fused Mamba)."""
     axis = view.axes[0]

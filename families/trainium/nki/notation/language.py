@@ -37,7 +37,7 @@ BUFFERS = {
 
 
 # -- declarations -------------------------------------------------------------------------------
-def _declared(call: NkiCall, fill: float | None) -> TensorView:
+def _declared(call: NkiCall, fill: float | None) -> Any:
     shape = call.shape if isinstance(call.shape, (tuple, list)) else (call.shape,)
     extents = tuple(n if isinstance(n, ParDim) else whole(n) for n in shape)
     if not extents or min(extents) < 1:
@@ -74,7 +74,7 @@ def full(call: NkiCall) -> TensorView:
     return _declared(call, float(call.fill_value))
 
 
-def _like(call: NkiCall, fill: float | None) -> TensorView:
+def _like(call: NkiCall, fill: float | None) -> Any:
     dtype = call.x.dtype if call.dtype is None else dtype_of(call.dtype)
     return call.trace.declare(NkiArray(call.trace, "", call.x.shape, dtype, SBUF, fill=fill))
 
@@ -90,7 +90,7 @@ def empty_like(call: NkiCall) -> TensorView:
 
 
 @LANGUAGE.add("constant")
-def shared_constant(call: NkiCall) -> TensorView:
+def shared_constant(call: NkiCall) -> Any:
     given = np.asarray(call.constant)
     dtype = dtype_of(given.dtype if call.dtype is None else call.dtype)
     array = NkiArray(call.trace, "constant", given.shape, dtype, HBM, role="input", given=given)
@@ -98,7 +98,7 @@ def shared_constant(call: NkiCall) -> TensorView:
 
 
 @LANGUAGE.add("n")
-def shared_identity_matrix(call: NkiCall) -> TensorView:
+def shared_identity_matrix(call: NkiCall) -> Any:
     identity = np.identity(whole(call.n), np.float32)
     dtype = dtype_of("uint8" if call.dtype is None else call.dtype)
     array = NkiArray(
@@ -173,7 +173,7 @@ def loop_reduce(call: NkiCall) -> LoopReduction:
 
 # -- products -----------------------------------------------------------------------------------
 @LANGUAGE.add("x y transpose_x=False")
-def matmul(call: NkiCall) -> TensorView:
+def matmul(call: NkiCall) -> Any:
     x, y = call.tile("x"), call.tile("y")
     if not call.transpose_x:
         x = _turned(call, x)
@@ -183,7 +183,7 @@ def matmul(call: NkiCall) -> TensorView:
     return out
 
 
-def _turned(call: NkiCall, x: TensorView) -> TensorView:
+def _turned(call: NkiCall, x: TensorView) -> Any:
     """A tile transposed by the tensor engine, back in SBUF."""
     shape = (prod(x.shape[1:]), x.shape[0])
     place = call.trace.tile(shape, x.dtype, PSUM)
