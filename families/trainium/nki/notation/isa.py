@@ -4,6 +4,8 @@ Engines are those that were asked for; where none is, copies go to the scalar en
 AWS's compiler show (transposes and sums leave PSUM there), and the rest to the vector engine.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from itertools import pairwise
 from math import prod
 from typing import Any
