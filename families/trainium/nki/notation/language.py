@@ -208,12 +208,12 @@ def _binary(call: NkiCall) -> TensorView:
         if isinstance(one, TensorView) and one.array.space == HBM:
             raise NkiError(f"{call.function}: {one!r} is loaded into SBUF before it is used")
     if of_number(x) and of_number(y):
-        return getattr(np, name)(x, y)  # type: ignore[no-any-return]
+        return getattr(np, name)(x, y)
     if of_number(x) or of_number(y):
         return _with_scalar(call, *((y, x, True) if of_number(x) else (x, y, False)), name)
     if name == "not_equal":
         equal = call.trace.function("equal")(x, y)
-        return call.trace.function("subtract")(1.0, equal)  # type: ignore[no-any-return]
+        return call.trace.function("subtract")(1.0, equal)
     narrow = [scalar_of(one) and one.shape[0] == other.shape[0] for one, other in ((x, y), (y, x))]
     if narrow[0] != narrow[1] and name != "power":
         tile, scalar, reverse = (y, x, True) if narrow[0] else (x, y, False)
@@ -295,7 +295,7 @@ def softmax(call: NkiCall) -> TensorView:
     largest = call_of("max")(x, axis=call.axis, keepdims=True)
     powers = call_of("exp")(call_of("subtract")(x, largest))
     total = call_of("sum")(powers, axis=call.axis, keepdims=True)
-    return call_of("multiply")(powers, call_of("reciprocal")(total))  # type: ignore[no-any-return]
+    return call_of("multiply")(powers, call_of("reciprocal")(total))
 
 
 @LANGUAGE.add("condition x y")
