@@ -39,6 +39,7 @@ _COMMANDS = {
     "measure": "tilesmith.commands.measure:measure",
     "space": "tilesmith.commands.space:space",
     "simulate": "tilesmith.commands.simulate:simulate",
+    "nki": "tilesmith.capabilities.nki.commands.nki:nki",
     "plan": "tilesmith.capabilities.planning.commands.plan:plan",
     "shard": "tilesmith.capabilities.sharding.commands.shard:shard",
     "explore": "tilesmith.capabilities.exploration.commands.explore:explore",

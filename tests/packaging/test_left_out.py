@@ -30,6 +30,7 @@ SAMPLES = {
     "capabilities/fault_finding": "test_local_bytes.py",
     "capabilities/first_use": "test_exchange.py",
     "capabilities/fleet": "test_lost_cluster.py",
+    "capabilities/nki": "test_words.py",
     "capabilities/packs": "test_pack_files.py",
     "capabilities/planning": "test_architectures.py",
     "capabilities/profile": "test_hardware_counters.py",

@@ -9,9 +9,23 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.families.trainium.nki.written import OLD
 from tilesmith.command_line import command_line
 
+KERNEL = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def silu(x):
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[1]):
+        tile = nl.load(x[:, i])
+        e = nisa.activation(op=nl.exp, data=tile, scale=-1.0)
+        nl.store(y[:, i], value=nl.multiply(tile, nl.reciprocal(nl.add(e, 1.0))))
+    return y
+"""
 REFERENCE = """
 import numpy as np
 
@@ -22,8 +36,8 @@ def silu(x):
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> str:
-    file = tmp_path_factory.mktemp("nki") / "old.py"
-    file.write_text(OLD)
+    file = tmp_path_factory.mktemp("nki") / "kernel.py"
+    file.write_text(KERNEL)
     (file.parent / "reference.py").write_text(REFERENCE)
     return f"{file}::silu"
 
@@ -36,8 +50,8 @@ def test_time_by_line_and_engine(kernel: str, tmp_path: Path) -> None:
     page = tmp_path / "timeline.html"
     result = said("time", kernel, "--inputs", "x=128x2x96", "--page", str(page))
     assert result.exit_code == 0, result.output
-    at = next(n for n, line in enumerate(OLD.splitlines(), 1) if "e = nisa.activation" in line)
-    assert "bound by" in result.output and f"old.py:{at} (in silu)" in result.output
+    at = next(n for n, line in enumerate(KERNEL.splitlines(), 1) if "e = nisa.activation" in line)
+    assert "bound by" in result.output and f"kernel.py:{at} (in silu)" in result.output
     assert "<svg" in page.read_text()
     report = json.loads(said("time", kernel, "--inputs", "x=128x2x96", "--json").output)
     assert report["read"] == report["written"] == 128 * 2 * 96 * 4
