@@ -25,13 +25,7 @@ from sqlalchemy import Engine, insert, text
 
 from tilesmith.records import Database, Toolchain
 from tilesmith.records.schema.engine import make_engine, parse_url
-from tilesmith.records.schema.models import (
-    JOBS,
-    SERIES,
-    TARGETS,
-    TOOLCHAINS,
-    WORKLOADS,
-)
+from tilesmith.records.schema.models import JOBS, SERIES, TARGETS, TOOLCHAINS, WORKLOADS
 from tilesmith.records.trials.record import config_digest
 
 CPU = "cpu-0123abcd"

@@ -8,12 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tilesmith.compiler.assembly.control import control_steps, scratch_bytes
-from tilesmith.compiler.assembly.nodes import (
-    CheckedSteps,
-    NodeAssembler,
-    RecipeStore,
-    host_words,
-)
+from tilesmith.compiler.assembly.nodes import CheckedSteps, NodeAssembler, RecipeStore, host_words
 from tilesmith.compiler.assembly.weights import Constants
 from tilesmith.compiler.backends.backend import Compiled, backend_of
 from tilesmith.compiler.graph.graph import Body, Node, TensorInfo

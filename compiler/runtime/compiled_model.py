@@ -16,13 +16,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from tilesmith.compiler.artifact.artifact import artifact_bytes, write_artifact
-from tilesmith.compiler.backends.shipping import (
-    Kind,
-    Library,
-    LibraryRequest,
-    Weights,
-    emitter_of,
-)
+from tilesmith.compiler.backends.shipping import Kind, Library, LibraryRequest, Weights, emitter_of
 from tilesmith.compiler.graph.graph import TensorInfo
 from tilesmith.compiler.recipe.program import Recipe, Report
 from tilesmith.compiler.recipe.variants import VaryingInfo, VaryingRecipe

@@ -32,9 +32,7 @@ from tilesmith.compiler.varying.sizes.regions import (
 )
 from tilesmith.compiler.varying.sizes.snapshot import taken
 from tilesmith.compiler.varying.sizes.unify import NotAlikeError, unified
-from tilesmith.search_space.support.errors import (
-    ModelError,
-)
+from tilesmith.search_space.support.errors import ModelError
 
 _MOST_VARIANTS = 16
 

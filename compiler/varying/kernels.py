@@ -13,13 +13,7 @@ from tilesmith.compiler.graph.graph import Graph, Node
 from tilesmith.compiler.passes.fallback import reference_of
 from tilesmith.compiler.rewriting.rounds import Rounds
 from tilesmith.compiler.settling.chooser import ScheduleChooser
-from tilesmith.compiler.settling.settlement import (
-    TRANSFORM,
-    Settled,
-    layouts_of,
-    settle,
-    settle_as,
-)
+from tilesmith.compiler.settling.settlement import TRANSFORM, Settled, layouts_of, settle, settle_as
 from tilesmith.compiler.varying.assembly import Kernels, Lowered
 from tilesmith.compiler.varying.sizes.fitting import Fitter
 from tilesmith.compiler.varying.sizes.regions import Region

@@ -9,14 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.compiler.model_builder import (
-    assert_close,
-    check,
-    expected,
-    inputs_of,
-    model_of,
-    random,
-)
+from tests.compiler.model_builder import assert_close, check, expected, inputs_of, model_of, random
 from tilesmith.compiler.driver.build import prepared
 from tilesmith.compiler.host.nodes import HostFunction
 from tilesmith.compiler.host.reference import run_reference

@@ -23,13 +23,7 @@ from tilesmith.tuner.learning.learning import Judging
 from tilesmith.tuner.learning.predictor import Predictor
 from tilesmith.tuner.measurement.runner import RunnerOptions
 from tilesmith.tuner.runners.simulator import SimulatorRunner
-from tilesmith.tuner.search.forecast import (
-    Forecast,
-    forecast_of,
-    structure_of,
-    structures,
-    untried,
-)
+from tilesmith.tuner.search.forecast import Forecast, forecast_of, structure_of, structures, untried
 from tilesmith.tuner.search.task_search import TaskSearch, opened_state
 from tilesmith.tuner.session.session import tune
 from tilesmith.tuner.strategies.random_search import RandomSearch

@@ -13,18 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_backend import (
-    ABORT,
-    CHATTY,
-    CRASH,
-    GREEDY,
-    HANG,
-    NAN,
-    REFUSED,
-    SLOW,
-    WRONG,
-    FakeBackend,
-)
+from fake_backend import ABORT, CHATTY, CRASH, GREEDY, HANG, NAN, REFUSED, SLOW, WRONG, FakeBackend
 from problems import TARGET
 
 from tilesmith.codegen.host.machine import host_target

@@ -7,12 +7,7 @@ import click
 
 from tilesmith.cli.files import output_option
 from tilesmith.cli.help import Explained
-from tilesmith.cli.options import (
-    fill_option,
-    inputs_option,
-    request_of,
-    running_options,
-)
+from tilesmith.cli.options import fill_option, inputs_option, request_of, running_options
 from tilesmith.display.output import duration, note, print_json, table
 
 

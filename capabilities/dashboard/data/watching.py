@@ -12,14 +12,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, func, or_, select
 
 from tilesmith.records.questions.queries import Filter, conditions
-from tilesmith.records.schema.models import (
-    JOBS,
-    SERIES,
-    TARGETS,
-    TRIALS,
-    WORKERS,
-    WORKLOADS,
-)
+from tilesmith.records.schema.models import JOBS, SERIES, TARGETS, TRIALS, WORKERS, WORKLOADS
 from tilesmith.records.trials.record import WorkerReport
 
 MESSAGE_LENGTH = 400

@@ -8,11 +8,7 @@ from sqlalchemy import Connection
 
 from tilesmith.capabilities.dashboard.data.progress import JobProgress
 from tilesmith.capabilities.dashboard.data.tally import FailureTally, JobTally, Tallies, TaskTally
-from tilesmith.capabilities.dashboard.data.watching import (
-    job_exists,
-    job_numbers,
-    workers_seen,
-)
+from tilesmith.capabilities.dashboard.data.watching import job_exists, job_numbers, workers_seen
 from tilesmith.capabilities.dashboard.pages.convergence import ConvergenceChart, chart
 from tilesmith.display.titles import title_of
 from tilesmith.records import Database, Job

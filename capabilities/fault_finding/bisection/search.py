@@ -35,10 +35,7 @@ from tilesmith.capabilities.fault_finding.comparison.compare import (
 )
 from tilesmith.capabilities.fault_finding.comparison.tensors import TOLERANCE, WIDER
 from tilesmith.capabilities.fault_finding.stepping.errors import tensor_error
-from tilesmith.capabilities.fault_finding.stepping.iterations import (
-    first_wrong_iteration,
-    loop_of,
-)
+from tilesmith.capabilities.fault_finding.stepping.iterations import first_wrong_iteration, loop_of
 from tilesmith.capabilities.fault_finding.stepping.steps import copies, run_steps, wrong_instruction
 from tilesmith.codegen.programs.structures import default_of, lowered
 from tilesmith.compiler.backends.backend import backend_of

@@ -24,12 +24,7 @@ from tilesmith.capabilities.stablehlo.arithmetic import (
 )
 from tilesmith.capabilities.stablehlo.attributes import is_complex, tensor_type
 from tilesmith.capabilities.stablehlo.pairs import Complex, flat, paired, parts
-from tilesmith.capabilities.stablehlo.rules.elementwise import (
-    angle,
-    exp_minus_one,
-    infinite,
-    word,
-)
+from tilesmith.capabilities.stablehlo.rules.elementwise import angle, exp_minus_one, infinite, word
 from tilesmith.capabilities.stablehlo.rules.reductions import ReductionBody
 from tilesmith.capabilities.stablehlo.translator import Rule, Translation, Values, rules
 

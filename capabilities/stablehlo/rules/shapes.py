@@ -5,12 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.capabilities.stablehlo.attributes import (
-    constant_of,
-    integer,
-    integers,
-    tensor_type,
-)
+from tilesmith.capabilities.stablehlo.attributes import constant_of, integer, integers, tensor_type
 from tilesmith.capabilities.stablehlo.builder import GraphBuilder, Shape, TensorValue
 from tilesmith.capabilities.stablehlo.pairs import paired, read_constant
 from tilesmith.capabilities.stablehlo.translator import Translation, Values, rules

@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.search_space.ir.program import (
-    Block,
-    If,
-    Loop,
-    Program,
-    Statement,
-    blocks,
-    children,
-)
+from tilesmith.search_space.ir.program import Block, If, Loop, Program, Statement, blocks, children
 
 _Iterations = Mapping[str, NDArray[np.int64]]
 

@@ -30,13 +30,7 @@ from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.operator_parts.attention_masks import MASKS
 from tilesmith.search_space.operator_parts.integer_products import product_stage
 from tilesmith.search_space.operators.attention import Attention, greatest, guarded, selects
-from tilesmith.search_space.scheduling.compute import (
-    Axis,
-    ComputeDefinition,
-    Stage,
-    Tensor,
-    axis,
-)
+from tilesmith.search_space.scheduling.compute import Axis, ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.spaces.knobs import tile

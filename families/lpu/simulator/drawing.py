@@ -17,12 +17,7 @@ from numpy.typing import NDArray
 from tilesmith.families.kit.simulation import timeline_page
 from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
 from tilesmith.families.kit.simulation.timeline_page import TimelineBar, TimelinePage, picture
-from tilesmith.families.kit.simulation.traces import (
-    LONGEST,
-    PROCESS,
-    cut_notice,
-    write_trace_of,
-)
+from tilesmith.families.kit.simulation.traces import LONGEST, PROCESS, cut_notice, write_trace_of
 from tilesmith.families.lpu.codegen.chip import LINKS_A_QUEUE, MXM_KINDS, Chip
 from tilesmith.families.lpu.codegen.isa.bursts import BurstOp, BurstSchedule
 from tilesmith.families.lpu.codegen.isa.text import burst_text

@@ -11,14 +11,7 @@ from pathlib import Path
 import pytest
 
 import tilesmith as ts
-from tests.capabilities.first_use.conftest import (
-    Arrays,
-    Starts,
-    Still,
-    right,
-    the_order,
-    tools,
-)
+from tests.capabilities.first_use.conftest import Arrays, Starts, Still, right, the_order, tools
 from tilesmith.capabilities.first_use import following, tuner
 from tilesmith.capabilities.first_use.following import Follower, started
 from tilesmith.capabilities.first_use.orders import (

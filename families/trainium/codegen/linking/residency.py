@@ -19,12 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    Allocation,
-    Ints,
-    Opcode,
-    Space,
-)
+from tilesmith.families.trainium.codegen.isa.instructions import Allocation, Ints, Opcode, Space
 from tilesmith.families.trainium.codegen.linking.addresses import Resident, tile_bytes
 from tilesmith.families.trainium.codegen.linking.aliases import without_aliases
 from tilesmith.families.trainium.codegen.linking.draft import Draft, Range, element_bytes

@@ -20,15 +20,7 @@ from tilesmith.families.trainium.codegen.selection.loop_nests.nests import (
 )
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.expressions.scalar import Call, Condition, Const, Load, Scalar, Select
-from tilesmith.search_space.ir.program import (
-    Block,
-    Buffer,
-    If,
-    Loop,
-    Program,
-    Sequence,
-    Statement,
-)
+from tilesmith.search_space.ir.program import Block, Buffer, If, Loop, Program, Sequence, Statement
 from tilesmith.search_space.support.errors import CodegenError
 
 Array = NDArray[Any]

@@ -37,14 +37,7 @@ from tilesmith.families.trainium.simulator.estimation.nest_costs import NestCost
 from tilesmith.families.trainium.simulator.estimation.structure import Structure, Values
 from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.expressions.scalar import loads
-from tilesmith.search_space.ir.program import (
-    Allocate,
-    Block,
-    If,
-    Loop,
-    LoopKind,
-    Statement,
-)
+from tilesmith.search_space.ir.program import Allocate, Block, If, Loop, LoopKind, Statement
 from tilesmith.search_space.ir.program import Sequence as Statements
 
 AHEAD = 0.75

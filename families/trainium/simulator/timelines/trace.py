@@ -18,12 +18,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.families.kit.simulation.operator_lane import OperatorSpan
-from tilesmith.families.kit.simulation.traces import (
-    LONGEST,
-    PROCESS,
-    cut_notice,
-    write_trace_of,
-)
+from tilesmith.families.kit.simulation.traces import LONGEST, PROCESS, cut_notice, write_trace_of
 from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.core import FIRST_DMA_QUEUE, queue_name
 from tilesmith.families.trainium.codegen.isa.text import instruction_text

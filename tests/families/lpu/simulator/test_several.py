@@ -18,11 +18,7 @@ from tilesmith.families.lpu.codegen.verification.together import Together, check
 from tilesmith.families.lpu.simulator.execution.several import collective, execute_together, node_of
 from tilesmith.families.lpu.simulator.tensor_parallel import Split, tensor_parallel
 from tilesmith.search_space.meshes.mesh import load_mesh
-from tilesmith.search_space.support.errors import (
-    TargetError,
-    VerificationError,
-    WorkloadError,
-)
+from tilesmith.search_space.support.errors import TargetError, VerificationError, WorkloadError
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.collectives import collective_cost
 

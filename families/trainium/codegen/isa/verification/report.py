@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.families.trainium.codegen.isa.instructions import (
-    OPERANDS,
-    InstructionStream,
-    Ints,
-)
+from tilesmith.families.trainium.codegen.isa.instructions import OPERANDS, InstructionStream, Ints
 from tilesmith.families.trainium.codegen.isa.text import instruction_text
 from tilesmith.search_space.support.errors import VerificationError
 

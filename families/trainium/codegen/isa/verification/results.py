@@ -17,12 +17,7 @@ import numpy as np
 
 from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.footprints import extents
-from tilesmith.families.trainium.codegen.isa.verification.report import (
-    Laws,
-    Mask,
-    column,
-    users,
-)
+from tilesmith.families.trainium.codegen.isa.verification.report import Laws, Mask, column, users
 
 _AT_THE_END = (isa.Opcode.BN_STATS, isa.Opcode.BN_AGGR, isa.Opcode.MAX8, isa.Opcode.FIND_INDEX8)
 """Instructions that write when all is read."""
