@@ -12,30 +12,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 try:
+    from benchmarks.database import median_ms
     from benchmarks.subjects.made_records import CPU, all_workloads, fill, model_workloads
     from tilesmith.records import Database
     from tilesmith.records.questions.queries import Filter
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None
-
-
-def milliseconds(question: Callable[[], object], repeats: int) -> float:
-    """Median of asking, after once to warm up."""
-    question()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        question()
-        times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
 
 
 def questions(database: Database) -> dict[str, tuple[Callable[[], object], int]]:
@@ -139,7 +128,7 @@ def main() -> None:
             return
         for name, (question, repeats) in questions(database).items():
             if arguments.only in name:
-                print(f"{milliseconds(question, repeats):10.2f} ms  {name}", flush=True)
+                print(f"{median_ms(question, repeats):10.2f} ms  {name}", flush=True)
     if arguments.commands:
         # As installed: with the compiled modules that the first run of a command leaves.
         kept = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
@@ -147,7 +136,7 @@ def main() -> None:
             run = lambda command=command: subprocess.run(  # noqa: E731
                 command, check=True, capture_output=True, env=kept
             )
-            print(f"{milliseconds(run, 3) / 1e3:10.3f} s   tilesmith {name}", flush=True)
+            print(f"{median_ms(run, 3) / 1e3:10.3f} s   tilesmith {name}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""`tilesmith compare`: every tensor of a compiled model against a reference."""
+"""`tilesmith compare`: every tensor of a compiled model against a reference.
+
+The job behind the command and `tilesmith.compare`: it compiles or loads the model, draws or checks
+its inputs, chooses the reference and runs it. `comparison` then compares the two sets of tensors.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

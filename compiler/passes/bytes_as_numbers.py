@@ -1,4 +1,8 @@
-"""Bytes as numbers: quantised models between float32 kernels."""
+"""Bytes as numbers: quantised models between float32 kernels.
+
+Most kernels compute with float32 alone. `BytesAsNumbers` converts bytes before what only moves
+them, so that it has a kernel; `StayNumbers` takes out conversions to bytes that are only undone.
+"""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,7 @@
-"""Constant folding: what can be computed once is computed by the compiler."""
+"""Constant folding: the compiler computes once what would be the same in every run.
+
+It runs before passes that look for constants, as exporters compute shapes and weights in the graph.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,9 @@
-"""Products of quantised tensors become kernels of whole numbers."""
+"""Products of quantised tensors become kernels of whole numbers.
+
+A quantised model multiplies dequantised bytes as floats and quantises the result again. Processors
+multiply bytes several times as fast, and the scales can be applied once to each sum: so the whole
+group of operators becomes one kernel, where the target has one.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""What only moves numbers moves the bytes they came from."""
+"""What only moves numbers moves the bytes they came from.
+
+A byte is a quarter of a float to read and write, and what moves bytes stands between no product of
+bytes and the next: the passes behind this one then see one behind the other.
+"""
 
 import math
 from dataclasses import dataclass, replace

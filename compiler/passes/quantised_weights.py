@@ -1,4 +1,8 @@
-"""Quantised weights stay as they are where activations are floats."""
+"""Quantised weights stay as they are where activations are floats.
+
+A product that reads few rows of activations waits for its weights: dequantised, they are four to
+eight times as many bytes. So the kernel reads the codes, and dequantises in registers.
+"""
 
 import math
 from dataclasses import dataclass, replace

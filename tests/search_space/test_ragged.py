@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.search_space.programs import result
+from tests.search_space.tiled_products import tiled_product
 from tilesmith.search_space.expressions.expression import as_expr, ceildiv, const, minimum, var
-from tilesmith.search_space.expressions.scalar import Const, call, load
+from tilesmith.search_space.expressions.scalar import Const, load
 from tilesmith.search_space.expressions.sizes import Size
 from tilesmith.search_space.ir.lanes import most_of, settle_lanes
 from tilesmith.search_space.ir.program import (
@@ -27,9 +28,7 @@ from tilesmith.search_space.ir.program import (
 from tilesmith.search_space.ir.transforms.ragged import cut, roll, within_ranges
 from tilesmith.search_space.ir.transforms.specialisation import finish
 from tilesmith.search_space.ir.verification.verifier import verify
-from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage, Tensor, axis
 from tilesmith.search_space.scheduling.lowering import lower
-from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.support.errors import ScheduleError
 
 MOST = 13
@@ -38,32 +37,14 @@ N = var("n")
 
 @st.composite
 def tilings(draw: st.DrawFn) -> Program:
-    """A product whose extents vary or not, with two or three levels of tiles and an epilogue."""
+    """A tiled product whose extents vary or not."""
     extents = [
         draw(st.sampled_from((var(name), 1, 5, 12))) for name in ("rows", "columns", "depth")
     ]
     m, n, k = map(as_expr, extents)
-    i, j, r = axis("i", m), axis("j", n), axis("k", k)
-    value = call("multiply", load("a", i.var, r.var), load("b", r.var, j.var))
-    c = Stage("c", (i, j), value, (r,), "sum")
-    out = Stage("out", (i, j), call("subtract", load("c", i.var, j.var), 1.0))
-    compute = ComputeDefinition("product", (Tensor("a", (m, k)), Tensor("b", (k, n))), (c, out))
-    size = st.integers(1, 6)
-    schedule = Schedule(compute).split("c", "i", draw(size), "it", "ii")
-    schedule = schedule.split("c", "j", draw(size), "jt", "ji")
-    schedule = schedule.split("c", "jt", draw(size), "jo", "jm")
-    schedule = schedule.split("c", "k", draw(size), "kt", "ki")
-    outer = draw(st.permutations(("it", "jo", "kt")))
-    schedule = schedule.reorder("c", (*outer, "jm", "ki", "ii", "ji")).unroll("c", "ii")
-    if draw(st.booleans()):
-        schedule = schedule.unroll("c", "ki")
-    schedule = schedule.vectorize("c", "ji").cache_write("c", "register", "jm")
-    if draw(st.booleans()):
-        schedule = schedule.reverse_compute_at("out", "c", "jm")
-    if draw(st.booleans()) and outer[0] != "kt":
-        schedule = schedule.parallel("c", outer[0])
     used = sorted(m.variables() | n.variables() | k.variables())
-    return replace(lower(schedule), sizes=tuple(Size(name, 1, MOST) for name in used))
+    program = lower(tiled_product(draw, m, n, k))
+    return replace(program, sizes=tuple(Size(name, 1, MOST) for name in used))
 
 
 @given(tilings(), st.lists(st.integers(1, MOST), min_size=9, max_size=9))

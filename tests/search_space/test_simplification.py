@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search_space.programs import check, inputs_of, lowered, result
+from tests.search_space.tiled_products import tiled_product
 from tilesmith.search_space.expressions.expression import const, element, minimum, var
-from tilesmith.search_space.expressions.scalar import Const, Select, call, load
+from tilesmith.search_space.expressions.scalar import Const, Select, load
 from tilesmith.search_space.ir.program import (
     Allocate,
     Block,
@@ -28,29 +29,9 @@ from tilesmith.search_space.scheduling.schedule import Schedule
 
 @st.composite
 def tilings(draw: st.DrawFn) -> tuple[Schedule, np.ndarray, dict[str, np.ndarray]]:
-    """A product with two or three levels of tiles of any size, registers and an epilogue."""
-    m, n, k = (draw(st.integers(1, 13)) for _ in range(3))
-    i, j, r = axis("i", m), axis("j", n), axis("k", k)
-    value = call("multiply", load("a", i.var, r.var), load("b", r.var, j.var))
-    c = Stage("c", (i, j), value, (r,), "sum")
-    out = Stage("out", (i, j), call("subtract", load("c", i.var, j.var), 1.0))
-    compute = ComputeDefinition("product", (Tensor("a", (m, k)), Tensor("b", (k, n))), (c, out))
-    size = st.integers(1, 6)
-    schedule = Schedule(compute).split("c", "i", draw(size), "it", "ii")
-    schedule = schedule.split("c", "j", draw(size), "jt", "ji")
-    schedule = schedule.split("c", "jt", draw(size), "jo", "jm")
-    schedule = schedule.split("c", "k", draw(size), "kt", "ki")
-    outer = draw(st.permutations(("it", "jo", "kt")))
-    unrolled = draw(st.sampled_from((("ii", "ji"), ("ii", "ji", "ki"))))
-    schedule = schedule.reorder("c", (*outer, "jm", "ki", "ii", "ji")).unroll("c", *unrolled[:1])
-    if "ki" in unrolled:
-        schedule = schedule.unroll("c", "ki")
-    schedule = schedule.vectorize("c", "ji").cache_write("c", "register", "jm")
-    if draw(st.booleans()):
-        schedule = schedule.reverse_compute_at("out", "c", "jm")
-    if draw(st.booleans()) and outer[0] != "kt":
-        schedule = schedule.parallel("c", outer[0])
-    arrays = inputs_of(compute)
+    """A tiled product, what it gives, and its inputs."""
+    schedule = tiled_product(draw, *(const(draw(st.integers(1, 13))) for _ in range(3)))
+    arrays = inputs_of(schedule.compute)
     return schedule, arrays["a"] @ arrays["b"] - 1, arrays
 
 

@@ -1,4 +1,10 @@
-"""One comparison from a recipe and inputs to a report."""
+"""One comparison: from a compiled model, its inputs and a reference's tensors to a report.
+
+The compiled model runs step by step, so that tensors are seen which a run writes over. Tensors are
+judged in the order they are computed in: the first bad one is where to look.
+
+Invariant: random numbers are the reference's, so that what follows from them can be compared.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,9 @@
-"""Attention as one kernel: as three, its scores go to memory and back twice."""
+"""Attention as one kernel.
+
+Exporters write it as two products with a softmax between them. Run one by one, they write a score
+for each pair of query and key to memory, and read it back, twice. One kernel keeps a few rows of
+scores in the caches.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

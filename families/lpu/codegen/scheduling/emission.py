@@ -1,4 +1,8 @@
-"""Bursts of what was settled: rows of the program's table, and its units."""
+"""From settled starts to bursts: rows of the program's table, and the units they belong to.
+
+The scheduler decides when each step of a chain starts and which slices, streams and planes it has
+(`settling`). This module decides nothing: it writes down what follows from that, burst by burst.
+"""
 
 from dataclasses import dataclass, field
 

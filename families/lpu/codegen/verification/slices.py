@@ -1,4 +1,8 @@
-"""Laws of slices and queues: who may do what in one cycle."""
+"""Laws of slices and queues: who may do what in one cycle.
+
+The chip has no arbiters: two instructions that want one queue, bank, unit or plane in the same
+cycle compute something else. Each law is checked for all bursts at once, whoever scheduled them.
+"""
 
 from itertools import pairwise
 

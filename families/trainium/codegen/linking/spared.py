@@ -1,4 +1,8 @@
-"""Copies on chip that take the place of transfers a resident tensor spares."""
+"""Copies on chip that take the place of transfers a resident tensor spares.
+
+A tensor that stays in SBUF between kernels need not go to memory and back. The kernels still expect
+it in tiles of their own, so engines copy between those and the place where it stays.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tilesmith.families.trainium.codegen.isa.core import Core
+from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from tilesmith.search_space.hardware.target import load_target
 
 sys.path.insert(0, str(Path(__file__).parents[4] / "benchmarks" / "accelerator"))
@@ -22,6 +23,12 @@ def trn1() -> Core:
 @pytest.fixture(scope="session")
 def trn2() -> Core:
     return Core.of(load_target("trn2"))
+
+
+@pytest.fixture
+def kernel(trn1: Core) -> Kernel:
+    """A kernel that a test breaks."""
+    return Kernel("broken", trn1)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.families.trainium.codegen.broken import filled, refused
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import Space
 from tilesmith.families.trainium.codegen.isa.memory import Tile
@@ -17,22 +18,6 @@ from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.support.errors import VerificationError
 
 HALF = "bfloat16"
-
-
-@pytest.fixture
-def kernel(trn1):
-    return Kernel("broken", trn1)
-
-
-def filled(kernel, shape, dtype="float32", **where):
-    tile = kernel.sbuf(shape, dtype, **where)
-    kernel.memset(tile, 0.0)
-    return tile
-
-
-def refused(kernel, message):
-    with pytest.raises(VerificationError, match=message):
-        kernel.finish()
 
 
 # -- what is read was written ------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.families.trainium.codegen.broken import filled, refused
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.text import to_text
 from tilesmith.families.trainium.codegen.isa.verification import (
@@ -17,22 +18,6 @@ from tilesmith.families.trainium.codegen.kernel.builder import Kernel
 from tilesmith.families.trainium.codegen.timing.dependences import with_semaphores
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.support.errors import CodegenError, TargetError, VerificationError
-
-
-@pytest.fixture
-def kernel(trn1):
-    return Kernel("broken", trn1)
-
-
-def filled(kernel, shape, dtype="float32", **where):
-    tile = kernel.sbuf(shape, dtype, **where)
-    kernel.memset(tile, 0.0)
-    return tile
-
-
-def refused(kernel, message):
-    with pytest.raises(VerificationError, match=message):
-        kernel.finish()
 
 
 def test_sbuf_overflow_names_tile_and_size(kernel):
