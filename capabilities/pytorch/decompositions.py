@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilesmith.capabilities.pytorch import complex_numbers
+
 aten = torch.ops.aten
 
 Rule = Callable[..., Any]
@@ -27,7 +29,7 @@ product a group, as PyTorch computes it, moves less."""
 
 def rules() -> dict[Any, Rule]:
     """By operator; those of libraries that are not imported are left out."""
-    table = dict(_RULES)
+    table = {**complex_numbers.RULES, **_RULES}
     for library, name in (("transformers", "grouped_mm_fallback"),):
         operator = getattr(getattr(torch.ops, library), name, None)
         if operator is not None:
@@ -241,6 +243,8 @@ def _batch_norm(
 def _einsum(equation: str, operands: Any, *, path: Any = None) -> Any:
     """In float32, in which PyTorch sums, where ONNX's operator does not take the element type."""
     dtype = operands[0].dtype
+    if any(operand.is_complex() for operand in operands):
+        return complex_numbers.einsum(equation, operands)
     if dtype is not torch.bfloat16:
         return NotImplemented
     return torch.einsum(equation, [operand.to(torch.float32) for operand in operands]).to(dtype)

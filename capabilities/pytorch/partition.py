@@ -66,6 +66,7 @@ def partitioned(program: ExportedProgram) -> Partition | None:
 
 def _partitioned(program: ExportedProgram) -> Partition | None:
     module = program.graph_module
+    _without_views_of_all(module)
     stay = _unwritable(module) or _unwritable_alone(module)
     if not stay:
         return None
@@ -93,6 +94,13 @@ def named(node: Node) -> str:
     return str(target) if not callable(target) or isinstance(target, torch._ops.OperatorBase) else (
         getattr(target, "__name__", str(target))
     )  # fmt: skip
+
+
+def _without_views_of_all(module: GraphModule) -> None:
+    """Read what decompositions gave another name, which no program that is traced may contain."""
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.prims.view_of.default):
+        node.replace_all_uses_with(node.args[0])
+        module.graph.erase_node(node)
 
 
 # -- what stays ----------------------------------------------------------------------------------

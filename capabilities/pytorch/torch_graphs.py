@@ -110,9 +110,11 @@ def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _example(tensor: torch.Tensor) -> torch.Tensor:
-    """What a graph is traced with: some views, when written, cannot be traced."""
+    """What a graph is traced with: some views, when written, cannot be traced, and of numbers of
+    another kind the program would ask for what they are views of."""
     whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-    return tensor if whole else tensor.clone()
+    other = tensor._base is not None and tensor._base.dtype != tensor.dtype
+    return tensor if whole and not other else tensor.clone()
 
 
 def _is(one: Any, other: Any) -> bool:
