@@ -17,15 +17,14 @@ from tilesmith.families.lpu.codegen.chip import Chip
 from tilesmith.families.lpu.codegen.isa.bursts import BURST, BurstSchedule, Table, TensorPlace
 from tilesmith.families.lpu.codegen.scheduling.copies import ClashError, with_copy
 from tilesmith.families.lpu.codegen.scheduling.emission import BurstEmitter, region
+from tilesmith.families.lpu.codegen.scheduling.planes import ProgramPlanes
 from tilesmith.families.lpu.codegen.scheduling.readiness import earliest
 from tilesmith.families.lpu.codegen.scheduling.requests import (
     ChainRequest,
-    LoadRequest,
     chain_request,
-    load_request,
 )
 from tilesmith.families.lpu.codegen.scheduling.residents import check_room, place_constants
-from tilesmith.families.lpu.codegen.scheduling.resources.board import Board, Plane
+from tilesmith.families.lpu.codegen.scheduling.resources.board import Board
 from tilesmith.families.lpu.codegen.scheduling.resources.dependences import (
     heights,
     predecessors,
@@ -41,7 +40,7 @@ from tilesmith.families.lpu.codegen.scheduling.rigid import (
     rigid,
 )
 from tilesmith.families.lpu.codegen.scheduling.settling import commit, probe, settle
-from tilesmith.families.lpu.codegen.scheduling.units import When, choices, weights_key
+from tilesmith.families.lpu.codegen.scheduling.units import choices
 from tilesmith.search_space.support.errors import CodegenError, NoRoomError
 
 Order = Literal["critical", "program"]
@@ -69,8 +68,8 @@ class SchedulerOptions:
 Entry = tuple[tuple[int, float], int]
 """A chain that may be placed: what it is ordered by, and its number."""
 
-SLACK, LOADING = 64, 24
-"""Cycles: that a plane may idle before another chain is looked for; that a load takes, about."""
+SLACK = 64
+"""Cycles that a plane may idle before another chain is looked for."""
 
 
 Plan = tuple[dict[tuple[str, int, bool | None], tuple[bool, ...]], Rigid, ChainRequest]
@@ -145,6 +144,7 @@ class _Scheduler:
         self.board = Board.of(self.flow, chip)
         place_constants(self.board, always=options.constants_first)
         self.emitter = BurstEmitter(self.board)
+        self.planes = ProgramPlanes(self.board, self.emitter)
         self.users = dict.fromkeys(self.flow.tensors, 0)
         self.counted: dict[int, set[str]] = {}
         self.sent: dict[tuple[str, int], int] = {}
@@ -214,7 +214,7 @@ class _Scheduler:
         for step_number, step in enumerate(chain.steps):
             if isinstance(step, dataflow.Product):
                 held = self.flow.tensors[step.weights.tensor].dtype
-                ready = self.install(plan, step_number, step, held)
+                ready = self.planes.install(plan, step_number, step, held)
                 start = max(start, ready - (plan.times[step_number] or 0))
         try:
             settled = settle(self.board, request, start)
@@ -229,7 +229,7 @@ class _Scheduler:
                 self.sent[chain.name, step.link] = settled.start + (plan.times[step_number] or 0)
             if isinstance(step, dataflow.Product):
                 end = settled.start + (plan.times[step_number] or 0) + plan.span
-                for plane in self.planes(plan.choice.planes[step_number], types[step.moving]):
+                for plane in self.planes.of(plan.choice.planes[step_number], types[step.moving]):
                     plane.free = end
         for name in self.counted.pop(candidate.number, ()) or touched(chain):
             self.users[name] -= 1
@@ -259,14 +259,14 @@ class _Scheduler:
         chain, types = self.chains[number], self.typed(number)
         best: tuple[int, _Candidate] | None = None
         reason: UnfitError | None = None
-        for choice in [known] if known else choices(chain, types, self.when(chain, types)):
+        for choice in [known] if known else choices(chain, types, self.planes.when(chain, types)):
             try:
                 plan, request = self.planned(number, choice)
             except UnfitError as error:
                 reason = error
                 continue
             request.floor = max(chain.not_before, self.comes(plan, request))
-            free = self.free(plan, types)
+            free = self.planes.free(plan, types)
             start = max(*free, earliest(self.board, request), 0 if known else request.probed)
             reach = sum(abs(flow.cell(0) - flow.tau) for flow in plan.flows)
             if best is not None and start + reach >= best[0]:
@@ -314,64 +314,6 @@ class _Scheduler:
             if isinstance(step, dataflow.Receive) and step.sender
         ]
         return max(starts) + request.first if starts else 0
-
-    def when(self, chain: dataflow.Chain, types: dict[dataflow.ChainValue, str]) -> When:
-        """About when a chain's products may begin on planes, once its rows are there."""
-        rows = 0
-        for step in chain.steps:
-            if isinstance(step, dataflow.Read) and step.rows.tensor in self.board.ready:
-                ready = self.board.ready[step.rows.tensor][step.rows.numbers]
-                rows = max(rows, int(ready[0]), int(ready.max()) - chain.count)
-
-        def found(step: dataflow.Product, first: int) -> tuple[int, bool]:
-            key, planes = weights_key(step), self.planes(first, types[step.moving])
-            held = all(plane.installed and plane.installed[0] == key for plane in planes)
-            return max(rows, *(self.plane_ready(plane, key) for plane in planes)), not held
-
-        return found
-
-    def plane_ready(self, plane: Plane, key: object) -> int:
-        """About when a plane is free with some weights."""
-        if plane.installed and plane.installed[0] == key:
-            return plane.free
-        return max(plane.buffer_free + LOADING, plane.free) + self.chip.install
-
-    def free(self, plan: Rigid, types: dict[dataflow.ChainValue, str]) -> list[int]:
-        """About when each plane of a chain is free, with its weights, as a start of the chain."""
-        cycles = []
-        for number, step in enumerate(plan.chain.steps):
-            if not isinstance(step, dataflow.Product):
-                continue
-            key = weights_key(step)
-            for plane in self.planes(plan.choice.planes[number], types[step.moving]):
-                cycles.append(max(0, self.plane_ready(plane, key) - (plan.times[number] or 0)))
-        return cycles or [0]
-
-    def planes(self, first: int, dtype: str) -> list[Plane]:
-        """Planes of a product: both of a hemisphere in float16."""
-        return self.board.planes[first : first + (2 if dtype == "float16" else 1)]
-
-    def install(self, plan: Rigid, number: int, step: dataflow.Product, dtype: str) -> int:
-        """Have a product's weights in its planes; gives the cycle from which it may begin."""
-        planes = self.planes(plan.choice.planes[number], dtype)
-        key = (weights_key(step), dtype, self.version(step))
-        if all(plane.installed == key for plane in planes):
-            return max(plane.free for plane in planes)
-        request: LoadRequest = load_request(self.board, plan, number, dtype)
-        start = max(earliest(self.board, request), *(plane.buffer_free for plane in planes))
-        settled = settle(self.board, request, start)
-        commit(self.board, request, settled)
-        install = max(settled.start + request.count, *(plane.free for plane in planes))
-        self.emitter.load(request, settled, step.k, install)
-        for plane in planes:
-            plane.free = plane.buffer_free = install + self.chip.install
-            plane.installed = key
-        return install + self.chip.install
-
-    def version(self, step: dataflow.Product) -> int:
-        """Weights that were written anew are others."""
-        ready = self.board.ready.get(step.weights.tensor)
-        return 0 if ready is None else int(ready[step.weights.numbers].max())
 
     def release(self, name: str) -> None:
         """Words of a temporary that no chain will touch any more."""
