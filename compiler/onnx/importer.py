@@ -44,6 +44,7 @@ from tilesmith.compiler.onnx.inference.inference import (
     DTYPE_NAMES,
     dtype_of,
     infer_outputs,
+    inferred_model,
     info_of_type,
     known_values,
 )
@@ -249,7 +250,7 @@ class _Importer:
             with suppress(
                 onnx.shape_inference.InferenceError
             ):  # a node's own will say what is wrong
-                graph = onnx.shape_inference.infer_shapes(self.proto, data_prop=True).graph
+                graph = inferred_model(self.proto).graph
         self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
         for node in self.proto.graph.node:
             self.read.update((*node.input, *captures(node)))

@@ -31,9 +31,11 @@ def with_shapes(model: "ModelProto", name: str) -> "ModelProto":
     """
     from onnx import shape_inference
 
+    from tilesmith.compiler.onnx.inference.inference import inferred_model
+
     for _ in range(_ROUNDS):
         try:
-            model = shape_inference.infer_shapes(model, data_prop=True)
+            model = inferred_model(model)
         except (shape_inference.InferenceError, ValueError) as error:
             raise ModelError(f"the shapes of '{name}' cannot be inferred: {error}") from error
         if not _fold(model):

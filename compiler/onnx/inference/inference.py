@@ -49,6 +49,24 @@ DTYPE_NAMES: dict[int, str] = {number: name for name, number in DTYPE_NUMBERS.it
 """ONNX's numbers to Tilesmith's dtype names."""
 
 
+_FOLLOWED = 1 << 16
+"""Elements of a declared vector up to which ONNX follows values: of a vector that is cast it keeps
+each element as a dimension of its own, 140 bytes long."""
+
+
+def inferred_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with what ONNX infers of it, by values of shapes too where no vector is long.
+
+    Raises:
+        onnx.shape_inference.InferenceError: shapes contradict each other.
+    """
+    graph = model.graph
+    shapes = [v.type.tensor_type.shape.dim for v in (*graph.input, *graph.value_info)]
+    lengths = [shape[0].dim_value for shape in shapes if len(shape) == 1]
+    followed = max(lengths, default=0) <= _FOLLOWED
+    return shape_inference.infer_shapes(model, data_prop=followed)
+
+
 def dtype_of(array: NDArray[Any]) -> str:
     """Tilesmith's name of an array's dtype, "" if it has none."""
     if array.dtype == object:
