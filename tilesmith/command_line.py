@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
@@ -137,7 +138,7 @@ class LazyGroup(ExplainedGroup):
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(error.exit_code)
-        except click.ClickException as error:
+        except (click.ClickException, OSError) as error:  # OSError: help for a full disk
             sys.exit(_report(error, words))
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -189,6 +190,8 @@ verbose(command_line)
 def main() -> NoReturn:
     """Run the command that the process was started with, and exit."""
     _open_closed_streams()
+    if isinstance(sys.stdout, TextIOWrapper):  # no letter is worth a result
+        sys.stdout.reconfigure(errors="backslashreplace")
     if _COMPLETING in os.environ:
         import_module("tilesmith.cli.shells")
     try:

@@ -75,6 +75,7 @@ class Reader(StepReader):
             raise self.damaged("a variant says nothing of some size")
         tensors = tuple(map(self._tensor, raw["tensors"]))
         self.names = {tensor.info.name for tensor in tensors}
+        self.placed = {t.info.name for t in tensors if t.device or t.constant is not None}
         vectors = tuple(map(self._vector, raw["vectors"]))
         known = tuple(map(self._tensor, raw["known"]))
         if any(tensor.constant is None for tensor in known):
@@ -179,6 +180,8 @@ class Reader(StepReader):
 
     def _argument(self, raw: Any, needs: int) -> str | Place:
         if isinstance(raw, str):
+            if raw in self.names - self.placed:
+                raise self.damaged(f"a kernel's tensor '{raw}' lies in no memory")
             return self._named((raw,))[0]
         if raw == ["held", 0]:
             return SIZES

@@ -14,7 +14,7 @@ are shown empty, because other rows point to theirs; every other row is left out
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
@@ -29,6 +29,7 @@ from tilesmith.search_space.support.errors import TilesmithError
 
 _BLANK = ("facts", "calibration")
 _SHOWN = 24
+_TOLD = 3
 _AT_ONCE = 10_000
 
 _TABLES = [t for t in metadata.sorted_tables if "id" in t.c and t is not COST_MODELS]
@@ -50,6 +51,15 @@ class DamagedRow:
 
     def __str__(self) -> str:
         return f"{self.table} {self.number} ({self.column} is {self.value})"
+
+
+def sentence(name: str, rows: Sequence[DamagedRow]) -> str:
+    """That database `name` is damaged, where, and what to do."""
+    others = f" and {len(rows) - _TOLD} more" if len(rows) > _TOLD else ""
+    return (
+        f"database '{name}' is damaged: {', '.join(map(str, rows[:_TOLD]))}{others}; restore a "
+        "copy, or delete such rows ('tilesmith db verify --only-check --json' names all)"
+    )
 
 
 def damaged_rows(connection: Connection) -> tuple[DamagedRow, ...]:

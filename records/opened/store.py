@@ -18,7 +18,7 @@ from tilesmith.records.schema import engine as engines
 from tilesmith.records.schema import versioning as schema
 from tilesmith.records.schema.faults import GoneError, NotYetError, UnavailableError, translated
 from tilesmith.records.trials.toolchain import Toolchain
-from tilesmith.search_space.support.errors import DatabaseError
+from tilesmith.search_space.support.errors import DatabaseError, TilesmithError
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ OPENING_S = 20.0
 
 RECONNECTING_S = 300.0
 """How long a running job waits for a server that is away."""
+
+_BY_DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What comes of values that their columns should not hold."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 
@@ -121,7 +124,20 @@ class Store:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            if isinstance(error, _BY_DAMAGE) and not isinstance(error, TilesmithError):
+                self._blame_rows(error)
+        finally:
+            self.close()
+
+    def _blame_rows(self, error: Exception) -> None:
+        """Raise `DatabaseError` for a failure that nobody foresaw, where rows are damaged."""
+        try:
+            rows = self.damaged_rows()
+        except Exception:  # nothing is known of it then
+            return
+        if rows:
+            raise DatabaseError(damage.sentence(self.name, rows)) from error
 
     # -- transactions -----------------------------------------------------------------------------
     @contextmanager

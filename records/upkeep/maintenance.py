@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select, text
 
+from tilesmith.records.opened.damage import damaged_rows
 from tilesmith.records.questions.bests import Candidate
 from tilesmith.records.questions.queries import Filter, conditions
 from tilesmith.records.schema.models import JOBS, SERIES, TARGETS, TOOLCHAINS, TRIALS, WORKLOADS
@@ -54,7 +55,8 @@ def sample(bests: Sequence[Best], count: int | None, rng: "np.random.Generator")
 def check(connection: Connection) -> list[str]:
     """What is wrong with the database, one sentence each; an intact one gives an empty list.
 
-    Asks SQLite for the integrity of the file and of references, then counts broken invariants.
+    Asks SQLite for the integrity of the file and of references, counts broken invariants, then
+    looks at every value.
     """
     faults: list[str] = []
     if connection.dialect.name == "sqlite":
@@ -73,7 +75,7 @@ def check(connection: Connection) -> list[str]:
     wrong = TRIALS.c.latency_s.is_(None) == (TRIALS.c.status == "ok")
     if count := connection.execute(select(func.count()).where(wrong)).scalar_one():
         faults.append(f"{count} trials have a latency but failed, or none but are ok")
-    return faults
+    return [*faults, *map(str, damaged_rows(connection))]
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no variants": lambda m: m.update(variants=[]),
     "an unknown tensor": lambda m: part_with(m, "kernel")["reads"].append("nothing"),
     "an unknown argument": lambda m: _argue(m, "nothing"),
+    "an argument in no memory": lambda m: last(m)["tensors"][-1].update(device=5),
     "an argument elsewhere": lambda m: _argue(m, ["arena", 0]),
     "an argument behind the constants": lambda m: _argue(m, ["constant", 1 << 30]),
     "an argument that is held": lambda m: _argue(m, ["held", 8]),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.end_to_end.command import SMALL, TUNE, refuse, save_model, succeed
+from tests.end_to_end.command import SMALL, TUNE, refuse, save_model, start, succeed
 
 BAD_OPERATORS = {
     "matmul m=512 n=512": "needs k=",
@@ -258,3 +258,12 @@ def test_a_device_is_no_file_to_read(tmp_path: Path) -> None:
     artifact.symlink_to("/dev/zero")
     for asked in (("run", "/dev/zero"), ("run", artifact), ("plan", "/dev/zero", "--mesh", "x")):
         assert "it is a device, and a file is expected" in refuse(*asked)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_help_that_cannot_be_printed_ends_with_a_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        process = start("--help", stdout=full)
+    _, said = process.communicate()
+    assert process.returncode == 1
+    assert said == "tilesmith: No space left on device\n"

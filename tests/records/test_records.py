@@ -10,7 +10,7 @@ from tilesmith.records.questions.queries import Filter
 from tilesmith.search_space.hardware.target import Fact, Target
 from tilesmith.search_space.results.measure import STATUSES, MeasureResult
 from tilesmith.search_space.spaces.config import Config
-from tilesmith.search_space.support.errors import DatabaseError, InputError, WorkloadError
+from tilesmith.search_space.support.errors import DatabaseError, InputError, JobError, WorkloadError
 from tilesmith.search_space.workloads.workload import Workload
 
 
@@ -116,6 +116,33 @@ def test_who_asks_to_be_told_of_damaged_rows_gets_the_others(database, make_reco
     told: list[str] = []
     assert [record.id for record in database.query(sort="oldest", damaged=told.append)] == [1, 3]
     assert told == ["record 2 is damaged: its samples are no JSON list of seconds"]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "bad"),
+    [
+        ("trials", "created_at", "-1"),
+        ("series", "threads", "'two'"),
+        ("series", "measured_by", "'dreams'"),
+        ("toolchains", "simulator", "x'ff00'"),
+    ],
+)
+def test_what_nobody_foresaw_is_told_by_the_rows_that_are_damaged(
+    tmp_path, make_record, table, column, bad
+):
+    path = str(tmp_path / "tuning.db")
+    with Database.open(path) as database:
+        database.add([make_record()])
+        with database.writing() as connection:
+            connection.execute(text(f"UPDATE {table} SET {column} = {bad}"))
+        (row,) = database.damaged_rows()
+        assert any(str(row) in fault for fault in database.check())
+    for error in (TypeError, KeyError):
+        named = rf"is damaged: {table} 1 \({column} is .*db verify"
+        with pytest.raises(DatabaseError, match=named), Database.open(path):
+            raise error("of what was read")
+    with pytest.raises(JobError, match="our own"), Database.open(path):
+        raise JobError("our own")
 
 
 def test_facts_of_a_target_that_are_none_are_damage(database, target, make_record):

@@ -35,6 +35,7 @@ from tilesmith.search_space.support.errors import CodegenError, JobError, ModelE
         (HungUp(), "stopped by SIGHUP", 129),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the reader of the output closed it", 1),
         (MemoryError(), "out of memory", 1),
+        (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"), "not UTF-8", 2),
         (RuntimeError("can't start new thread"), "starts no more threads", 1),
         (OSError(errno.ENOSPC, "No space left on device", "a.tsm"), "No space left on device", 1),
         (PermissionError(errno.EACCES, "Permission denied", "a.tsm"), "denied: 'a.tsm'", 2),

@@ -149,6 +149,8 @@ def explain(error: BaseException) -> Failure:
             return Failure("out of memory; try fewer threads, a smaller model or batch", 1)
         case RuntimeError() if "start new thread" in str(error):
             return Failure("the system starts no more threads: it is out of them or of memory", 1)
+        case UnicodeEncodeError(reason="surrogates not allowed"):
+            return Failure(f"'{error.object!s}' is not UTF-8; write it so, or rename the file", 2)
         case RecursionError():
             return Failure("the input is nested too deeply to be read or compiled", 2)
         case OSError():

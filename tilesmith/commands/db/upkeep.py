@@ -26,6 +26,9 @@ from tilesmith.display.output import note, print_json
 from tilesmith.search_space.results.measure import STATUSES
 from tilesmith.search_space.support.errors import JobError
 
+_TOLD = 5
+"""Faults that one sentence names."""
+
 _NATURAL = click.IntRange(min=0, max=2**63 - 1)
 
 
@@ -102,7 +105,8 @@ def verify(
     elif drifts:
         tables.drifts_table(drifts, tolerance)
     if faults:
-        raise JobError(f"database '{name}' is damaged: {'; '.join(faults)}")
+        others = f"; and {len(faults) - _TOLD} more (--json)" if len(faults) > _TOLD else ""
+        raise JobError(f"database '{name}' is damaged: {'; '.join(faults[:_TOLD])}{others}")
     summary = f"the file is intact; {len(drifts)} records measured again, {drifted} drifted"
     if drifted and not heal:
         raise JobError(
