@@ -121,6 +121,7 @@ class Build:
             if (
                 isinstance(part, Part) and self.last[id(part.block)] == now and part[1:] == out[1:]
                 and part.block.bytes == block.bytes and part.block.array.space == block.array.space
+                and part.block.partitions == block.partitions
                 and part.block.array.dtype == block.array.dtype and id(part.block) in self.segments
                 and id(part.block) not in self.by_dma
             ):  # fmt: skip

@@ -135,7 +135,7 @@ def operations(trace: Trace) -> list[BlockOperation]:
             n: part(v, step) if isinstance(v, TensorView) else v for n, v in step.operands.items()
         }
         result.append(BlockOperation(step.method, operands, step.line, step.implicit))
-    result = _written_at_once(result)
+    result = _loaded_once(_written_at_once(result))
     _begin_sums(result)
     return _filled(result)
 
@@ -174,6 +174,34 @@ def _written_at_once(ops: list[BlockOperation]) -> list[BlockOperation]:
         uses[id(out.block)] = sorted({*between, users[0]} - {at})
         gone.add(at)
     return [op for at, op in enumerate(ops) if at not in gone]
+
+
+def _loaded_once(ops: list[BlockOperation]) -> list[BlockOperation]:
+    """Without loads of what another tile holds already that is only read: `nl.load` says what is
+    wanted, not when it is moved (`nisa.dma_copy` does)."""
+    writers: dict[int, int] = defaultdict(int)
+    for op in ops:
+        for part in op.written():
+            writers[id(part.block)] += 1
+    known: dict[Any, TileBlock] = {}
+    instead: dict[int, TileBlock] = {}
+    result = []
+    for op in ops:
+        for name, part in [*op.parts()]:
+            if id(part.block) in instead:
+                op.operands[name] = part._replace(block=instead[id(part.block)])
+        once = op.operands.pop("once", False)
+        source: Any = op.operands.get("source")
+        out: Any = op.operands.get("out")
+        if once and source.array.role == "input" and out.is_whole and writers[id(out.block)] == 1:
+            array = out.block.array
+            key = (id(source.array), source[1:], array.dtype, out[1:])
+            if key in known:
+                instead[id(out.block)] = known[key]
+                continue
+            known[key] = out.block
+        result.append(op)
+    return result
 
 
 def _fits(writer: BlockOperation, source: Part, op: BlockOperation) -> bool:

@@ -87,7 +87,7 @@ class PlacingMemory:
     def _window(
         self, size: int, now: int, evicts: bool
     ) -> tuple[PlacedSegment, list[TileBlock]] | None:
-        """Adjacent segments, those given back longest ago, or else used longest ago."""
+        """Adjacent segments that nothing is in, or else those used longest ago."""
         if self.top < self.size:
             self.segments.append(PlacedSegment(self.top, self.size - self.top))
             self.top = self.size
@@ -104,6 +104,8 @@ class PlacingMemory:
                 total, end = total + one.size, end + 1
             if total >= size and latest < best:
                 best, cost, stop = latest, at, end
+            if best[0] == 0.0:  # nobody has to leave
+                break
         if best == (inf, inf):
             return None
         taken = self.segments[cost:stop]

@@ -74,11 +74,12 @@ def traced(request: dict[str, Any], folder: Path) -> None:
     core = Core.of(target)
     with standing_in():
         function = loaded(request["file"], request["function"])
-        kernel = function.function if isinstance(function, JitKernel) else function
-        trace = Trace(core, language_functions(), NkiArray, programs=tuple(request["grid"]))
+        grid = tuple(request["grid"])
+        kernel = JitKernel(function)[grid] if grid else function
+        trace = Trace(core, language_functions(), NkiArray)
         with Tracing(trace):
             arguments = {n: _argument(trace, n, v) for n, v in request["arguments"].items()}
-            returned = _instances(trace, kernel, arguments, request["file"])
+            returned = _called(kernel, arguments, request["file"])
         outputs = _outputs(trace, arguments, returned)
         stream = _built(trace, request["function"], core)
     (folder / "stream.bin").write_bytes(to_bytes(stream))
@@ -103,35 +104,16 @@ def _argument(trace: Trace, name: str, value: Any) -> Any:
     return trace.declare(NkiArray(trace, name, shape, dtype, HBM, role="input"))
 
 
-def _instances(trace: Trace, kernel: Any, arguments: dict[str, Any], file: str) -> list[TensorView]:
-    """Run every instance of the grid, one after the other, and return the tensors of all."""
-    returned: list[TensorView] = []
-    first: list[NkiArray] = []
-    for program in np.ndindex(*trace.programs):
-        trace.program = tuple(map(int, program))
-        start = len(trace.arrays)
-        try:
-            result = kernel(**arguments)
-        except TilesmithError:
-            raise
-        except BaseException as error:
-            raise InputError(f"the kernel fails: {said(error, file)}") from error
-        shared = [a for a in trace.arrays[start:] if a.space == HBM and a.given is None]
-        if first and [a.shape for a in shared] == [a.shape for a in first]:
-            _join(trace, dict(zip(map(id, shared), first, strict=True)))
-        else:
-            first = shared
-            returned = list(result) if isinstance(result, (tuple, list)) else [result]
+def _called(kernel: Any, arguments: dict[str, Any], file: str) -> list[TensorView]:
+    """Call the kernel, and return the tensors that it returns."""
+    try:
+        result = kernel(**arguments)
+    except TilesmithError:
+        raise
+    except BaseException as error:
+        raise InputError(f"the kernel fails: {said(error, file)}") from error
+    returned = list(result) if isinstance(result, (tuple, list)) else [result]
     return [view for view in returned if isinstance(view, TensorView)]
-
-
-def _join(trace: Trace, same: dict[int, NkiArray]) -> None:
-    """Instances of a grid share the tensors in HBM that each of them declares."""
-    for step in trace.steps:
-        for value in step.operands.values():
-            if isinstance(value, TensorView) and id(value.array) in same:
-                value.array = same[id(value.array)]
-    trace.arrays = [array for array in trace.arrays if id(array) not in same]
 
 
 def _outputs(trace: Trace, arguments: dict[str, Any], returned: Sequence[TensorView]) -> list[str]:

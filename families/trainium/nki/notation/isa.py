@@ -1,7 +1,8 @@
 """`nki.isa`: a function an instruction, each appended as the builder's method of that meaning.
 
-Engines are those that were asked for; where none is, copies go to the scalar engine, as profiles of
-AWS's compiler show (transposes and sums leave PSUM there), and the rest to the vector engine.
+Engines are those that were asked for; where none is, copies and products with a scalar go to the
+scalar engine, as profiles of AWS's compiler show (sums leave PSUM there), the rest to the vector
+engine.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -173,6 +174,11 @@ def tensor_tensor(call: NkiCall) -> TensorView:
 @INSTRUCTIONS.add("data op0 operand0 reverse0=False op1=None operand1=None reverse1=False")
 def tensor_scalar(call: NkiCall) -> TensorView:
     data = call.tile("data")
+    if call.engine_of("") == "" and call.op1 is None and operation(call.op0) == "multiply":
+        return call.emit(
+            "activation", call.out(data.shape, data.dtype), function="copy", data=data,
+            scale=_scalar(call, "operand0", 1.0),
+        )  # fmt: skip
     second: dict[str, Any] = {}
     if call.op1 is not None:
         second = {"op1": operation(call.op1, call.reverse1), "s1": _scalar(call, "operand1", 0.0)}

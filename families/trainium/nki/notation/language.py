@@ -120,7 +120,7 @@ def _source(call: NkiCall, name: str) -> TensorView:
 @LANGUAGE.add("src")
 def load(call: NkiCall) -> TensorView:
     src = _source(call, "src")
-    return call.emit("load", call.out(src.shape, src.dtype), source=src)
+    return call.emit("load", call.out(src.shape, src.dtype), source=src, once=True)
 
 
 @LANGUAGE.add("src")

@@ -8,6 +8,7 @@ they lack is an error that says where it stands, and what there is.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -20,23 +21,46 @@ from tilesmith.families.trainium.nki.notation.dtypes import DType
 from tilesmith.families.trainium.nki.notation.errors import NkiError
 from tilesmith.families.trainium.nki.notation.isa import INSTRUCTIONS
 from tilesmith.families.trainium.nki.notation.language import BUFFERS, LANGUAGE
-from tilesmith.families.trainium.nki.notation.tensors import ParDim
+from tilesmith.families.trainium.nki.notation.tensors import HBM, ParDim
+from tilesmith.families.trainium.nki.notation.tracing import current
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "unknown")
 
 
 class JitKernel:
-    """A function with `@nki.jit`: called it says that it is traced by Tilesmith's commands."""
+    """A function with `@nki.jit`; `kernel[2, 4](...)` runs eight instances, one after the other.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.__name__, self.__doc__ = function.__name__, function.__doc__
+    Instances share the tensors in HBM that each of them declares: the first one's are returned.
+    """
+
+    def __init__(self, function: Callable[..., Any], grid: tuple[int, ...] = ()) -> None:
+        inner = function.function if isinstance(function, JitKernel) else function
+        self.function: Callable[..., Any] = inner
+        self.grid = grid
+        self.__name__, self.__doc__ = self.function.__name__, self.function.__doc__
 
     def __getitem__(self, grid: Any) -> "JitKernel":
-        return self
+        extents = grid if isinstance(grid, tuple) else (grid,)
+        return JitKernel(self.function, tuple(indices.whole(n) for n in extents))
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.function(*args, **options)
+        if not self.grid:
+            return self.function(*args, **options)
+        trace = current()
+        before, trace.programs = (trace.programs, trace.program), self.grid
+        result: Any = None
+        first: list[Any] | None = None
+        for program in product(*map(range, self.grid)):
+            trace.program = program
+            start, steps = len(trace.arrays), len(trace.steps)
+            returned = self.function(*args, **options)
+            mine = [a for a in trace.arrays[start:] if a.space == HBM and a.given is None]
+            if first is None:
+                first, result = mine, returned
+            else:
+                trace.share(steps, dict(zip(map(id, mine), first, strict=False)))
+        trace.programs, trace.program = before
+        return result
 
 
 def jit(function: Any = None, **_: Any) -> Any:

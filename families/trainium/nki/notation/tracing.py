@@ -81,6 +81,15 @@ class Trace:
                 self.spreads.pop(id(operands[name].array), None)
         self.steps.append(TracedStep(method, operands, author_line(), implicit))
 
+    def share(self, start: int, same: dict[int, Any]) -> None:
+        """Have the steps from number `start` on use other arrays in place of theirs."""
+        for step in self.steps[start:]:
+            for value in step.operands.values():
+                array = getattr(value, "array", None)
+                if id(array) in same:
+                    value.array = same[id(array)]
+        self.arrays = [array for array in self.arrays if id(array) not in same]
+
     def move(self, out: Any, source: Any) -> None:
         """DMA between memories: HBM and SBUF, or within either by way of the other."""
         spaces = (source.array.space, out.array.space)

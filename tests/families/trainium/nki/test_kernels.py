@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.families.trainium.nki.written import NEW, OLD
+from tilesmith.families.trainium.codegen.isa.instructions import Opcode
 from tilesmith.families.trainium.nki.kernels import trace
 from tilesmith.search_space.support.errors import CodegenError, InputError, VerificationError
 
@@ -58,10 +59,20 @@ def test_pooling_over_five_axes(old: Path) -> None:
 
 
 def test_instances_of_a_grid_share_their_results(old: Path) -> None:
-    kernel = trace(f"{old}::instances", {"x": ((64, 48), F32)}, grid=(2, 3))
+    asked = trace(f"{old}::instances", {"x": ((64, 48), F32)}, grid=(2, 3))
+    called = trace(f"{old}::caller", {"x": ((64, 48), F32)})
+    for kernel in (asked, called):
+        x = kernel.inputs()["x"]
+        (y,) = kernel.run({"x": x}).values()
+        np.testing.assert_allclose(y, x + 1)
+
+
+def test_what_is_loaded_twice_is_loaded_once(old: Path) -> None:
+    kernel = trace(f"{old}::twice", {"x": ((64, 48), F32)})
     x = kernel.inputs()["x"]
     (y,) = kernel.run({"x": x}).values()
-    np.testing.assert_allclose(y, x + 1)
+    np.testing.assert_allclose(y, 2 * x)
+    assert (kernel.stream.rows["op"] == Opcode.LOAD).sum() == 1
 
 
 def test_softmax_of_rows(old: Path) -> None:

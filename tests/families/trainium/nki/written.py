@@ -69,6 +69,17 @@ def instances(x):
 
 
 @nki.jit
+def twice(x):
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(y, value=nl.add(nl.load(x), nl.load(x)))
+    return y
+
+
+def caller(x):
+    return instances[2, 3](x)
+
+
+@nki.jit
 def softmax(x):
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
