@@ -175,6 +175,8 @@ class BlockEmitter:
         width = max(lanes_of(old), lanes_of(value))
         if width:
             old, value = self.values.splat(old, width), self.values.splat(value, width)
+        if reducer == "max_number":
+            return self.values.math.call("llvm.maxnum", value, old, flags="nnan nsz")
         return self.values.apply(REDUCTIONS[reducer].function, [value, old])
 
     def _horizontal(self, block: Block, lane: Lane, mask: Value | None) -> Value:
@@ -196,6 +198,8 @@ class BlockEmitter:
             sign = "u" if is_unsigned(value.type) else "s"
             names = {"sum": "add", "product": "mul", "max": f"{sign}max", "min": f"{sign}min"}
             return math.across(names[reducer], value)
+        if reducer == "max_number":
+            return math.across("fmax", value, flags="nnan nsz")
         if reducer in ("max", "min"):
             return math.extreme_across(REDUCTIONS[reducer].function, value)
         start = literal(_element(value), REDUCERS[reducer])

@@ -82,10 +82,12 @@ class Reducer(NamedTuple):
 REDUCTIONS: Mapping[str, Reducer] = {
     "sum": Reducer("add", 0.0, "+="),
     "max": Reducer("maximum", float("-inf"), "max="),
+    "max_number": Reducer("maximum", float("-inf"), "max_number="),
     "min": Reducer("minimum", float("inf"), "min="),
     "product": Reducer("multiply", 1.0, "*="),
 }
-"""All there is to say of a reduction, by its name."""
+"""All there is to say of a reduction, by its name. A `max_number` is not asked what is no number:
+that may count as nothing, or be what comes of it."""
 
 REDUCERS: Mapping[str, float] = {name: one.identity for name, one in REDUCTIONS.items()}
 """Their identities."""

@@ -195,7 +195,7 @@ class Attention(Template):
             Stage(turned, (b, h, along, k), scaled),
             Stage("s", (b, h, *pair), product, (k,), "sum"),
             Stage("z", (b, h, *pair), masked),
-            Stage("top", (b, h, i), at("z", *pair), (j,), "max"),
+            Stage("top", (b, h, i), at("z", *pair), (j,), "max_number"),
             Stage("p", (b, h, *pair), power),
             Stage("total", (b, h, i), at("p", *pair), (j,), "sum"),
             Stage("t", (b, h, i), call("reciprocal", at("total", i))),

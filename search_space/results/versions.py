@@ -8,7 +8,7 @@ that time, so leave them alone when only names, comments or the speed of our own
 SPACE = "5"
 """Raise when a configuration means another program than before (templates, schedules, lowering)."""
 
-CODEGEN = "7"
+CODEGEN = "8"
 """Raise when the same program becomes other native code (LLVM's own version is kept apart)."""
 
 SIMULATOR = "11"

@@ -170,25 +170,23 @@ class Emitter:
 
     def _attach(self, stage: str, loop: str, inside: Statement) -> Statement:
         """Producers attached at a loop run before its body; their buffers live around both."""
-        producers = [
-            self.plan.compute.stage(name)
-            for name in (s.name for s in self.plan.compute.stages)
-            if name in self.plan.compute_at and self.plan.host(name) == (stage, loop)
-        ]
+        here, plan = (stage, loop), self.plan
+        attached = [s for s in plan.compute.stages if s.name in plan.compute_at]
+        producers = [s for s in attached if plan.host(s.name) == here]
         if not producers:
             return inside
         whole = sequence(*(self.stage(p) for p in producers), inside)
         nest = self.plan.nests[stage]
         depth = nest.loops[nest.position(loop)].stages
-        for producer in reversed([p for p in producers if not p.onto]):
+        living = [s for s in attached if plan.lives(s.name) == here and not s.onto]
+        for producer in reversed(living):
             versions = self.plan.places.get(producer.name, depth)
             whole = Allocate(self._region_buffer(producer, versions), whole)
         return whole
 
     def _region_buffer(self, stage: Stage, versions: int) -> Buffer:
         """A pipelined loop keeps a version of what it allocates for each iteration in flight."""
-        nest = self.plan.nests[stage.name]
-        limits = self._limits(nest)
+        limits = self._limits(self.plan.owner(stage.name))
         shape = self.layout(stage.name, len(limits)).shape(limits)
         scope = self.plan.scopes[stage.name]
         return Buffer(stage.name, shape, stage.dtype, scope, versions=versions)
@@ -350,7 +348,7 @@ class Emitter:
     def _physical(self, tensor: str, logical: tuple[Expr, ...], nest: Nest) -> tuple[Expr, ...]:
         """Logical indices -> physical ones, relative to the region's base where it is attached."""
         if tensor in self.plan.compute_at:
-            owner = self.plan.nests[tensor]
+            owner = self.plan.owner(tensor)
             if owner.stage.store is None:
                 bases = [owner.bases[a.name] for a in owner.stage.axes]
                 logical = tuple(i - base for i, base in zip(logical, bases, strict=True))

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilesmith.search_space.expressions import ranges
-from tilesmith.search_space.expressions.expression import ONE, ZERO, Expr, maximum, minimum
+from tilesmith.search_space.expressions.expression import ONE, ZERO, Expr, maximum, minimum, var
 from tilesmith.search_space.expressions.scalar import Load, loads
 from tilesmith.search_space.ir.program import Program
 from tilesmith.search_space.scheduling.compute import Stage
@@ -49,7 +49,11 @@ def _make_nest(plan: Plan, stage: Stage, schedule: Schedule, taken: set[str]) ->
         return
     regions = {}
     if stage.name in plan.compute_at:
-        regions = _region(plan, stage)
+        place, kept = plan.host(stage.name), plan.lives(stage.name)
+        assert place is not None and kept is not None
+        regions = _region(plan, stage, place)
+        if kept != place:
+            plan.kept[stage.name] = Nest.of(stage, _region(plan, stage, kept), set(taken))
     attached = plan.reverse_at.get(stage.name)
     if attached is not None and attached.producer not in plan.compute_at:
         _make_nest(plan, plan.compute.stage(attached.producer), schedule, taken)
@@ -68,20 +72,29 @@ def _consumers(plan: Plan, name: str) -> Iterable[Stage]:
     return (stage for stage in plan.compute.stages if name in stage.reads)
 
 
-def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
-    """(base, extent, limit) of each axis of an attached stage: the box its consumers read there."""
-    fixed = set(plan.enclosing(stage.name))
+def _region(plan: Plan, stage: Stage, host: tuple[str, str]) -> dict[str, tuple[Expr, Expr, Expr]]:
+    """(base, extent, limit) of each axis of an attached stage: the box that its consumers inside a
+    loop read there."""
+    fixed = set(plan.enclosing(stage.name, host))
     bases: list[Expr] | None = None
     tops: list[Expr] = []
+    ends: list[set[Expr]] = [set() for _ in stage.axes]
+    everywhere = plan.lives(stage.name) == host
     for consumer in _consumers(plan, stage.name):
+        if not everywhere and not plan.is_inside(consumer.name, host[0]):
+            continue
         values, own = plan.nests[consumer.name].spans(fixed)
         around = _all_bounds(plan, consumer.name)
         moving = {**{v: top for v, top in around.items() if v not in fixed}, **own}
+        own_ends = {var(name): end for name, end in plan.nests[consumer.name].ends.items()}
         accesses = [access for access in loads(consumer.value) if access.buffer == stage.name]
         if consumer.onto == stage.name:
             accesses.append(Load(stage.name, tuple(axis.var for axis in consumer.axes)))
         for load in accesses:
             indices = [index.substitute(values) for index in load.indices]
+            for known, index, axis in zip(ends, load.indices, stage.axes, strict=True):
+                end = own_ends.get(index, axis.extent)
+                known.add(axis.extent if moving.keys() & end.variables() else end)
             low = [ranges.lower(index, moving) for index in indices]
             high = [ranges.upper(index, moving) for index in indices]
             if bases is None:
@@ -92,8 +105,9 @@ def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
     if bases is None:
         raise ScheduleError(f"stage '{stage.name}' is attached but nobody reads it")
     regions = {}
-    bounds = _all_bounds(plan, plan.compute_at[stage.name].consumer)
-    for axis, base, top in zip(stage.axes, bases, tops, strict=True):
+    bounds = _all_bounds(plan, host[0])
+    for axis, base, top, known in zip(stage.axes, bases, tops, ends, strict=True):
+        end = next(iter(known)) if len(known) == 1 else axis.extent
         limit = top - base + 1
         base = _inside(base, bounds)
         whole = base == ZERO and (limit - axis.extent).constant is not None
@@ -102,7 +116,7 @@ def _region(plan: Plan, stage: Stage) -> dict[str, tuple[Expr, Expr, Expr]]:
         elif limit == ONE or (base == ZERO and limit.constant is not None):
             regions[axis.name] = (base, limit, limit)
         else:
-            regions[axis.name] = (base, minimum(top - base + 1, axis.extent - base), limit)
+            regions[axis.name] = (base, minimum(top - base + 1, end - base), limit)
     return regions
 
 

@@ -57,6 +57,8 @@ class Nest:
     """Variable names in use in the whole program."""
     bases: dict[str, Expr] = field(default_factory=dict)
     """First index of each axis inside an attached region (zero at the root)."""
+    ends: dict[str, Expr] = field(default_factory=dict)
+    """What each axis stays below."""
     limits: dict[str, Expr] = field(default_factory=dict)
     """The most points of each axis that are ever covered."""
 
@@ -75,6 +77,7 @@ class Nest:
                 nest.loops.append(NestLoop(axis.name, variable, extent, limit, reduce))
                 nest.axis_values[axis.name] = base + var(variable)
                 nest.bases[axis.name] = base
+                nest.ends[axis.name] = base + extent
                 nest.limits[axis.name] = limit
         return nest._bounded()
 

@@ -42,6 +42,7 @@ class Plan:
 
     Attributes:
         compute_at: producer -> where it is attached.
+        kept: producer -> the nest of all that its tensor keeps, where that is more than it makes.
         reverse_at: epilogue stage -> where it is attached.
         cache_write: stage -> its accumulator tile.
         scopes: memory scope of a stage's tensor (where a primitive names one).
@@ -50,6 +51,7 @@ class Plan:
 
     compute: ComputeDefinition
     nests: dict[str, Nest] = field(default_factory=dict)
+    kept: dict[str, Nest] = field(default_factory=dict)
     compute_at: dict[str, ComputeAt] = field(default_factory=dict)
     reverse_at: dict[str, ReverseComputeAt] = field(default_factory=dict)
     cache_write: dict[str, CacheWrite] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class Plan:
         plan = cls(rewrite_stages(schedule.compute, schedule.primitives))
         for primitive in schedule.primitives:
             match primitive:
-                case ComputeAt(stage, _, _, scope):
+                case ComputeAt(stage, scope=scope):
                     plan.compute_at[stage] = primitive
                     plan.scopes[stage] = scope
                 case ReverseComputeAt(stage, _, _, scope):
@@ -126,9 +128,23 @@ class Plan:
             return self.reverse_at[name].producer, self.reverse_at[name].loop
         return None
 
-    def enclosing(self, name: str) -> list[str]:
-        """Variables of the loops around a stage: those fixed where it is computed."""
-        host = self.host(name)
+    def lives(self, name: str) -> tuple[str, str] | None:
+        """(stage, loop) that what an attached stage makes is read in."""
+        attached = self.compute_at.get(name)
+        return (attached.kept or self.host(name)) if attached else None
+
+    def owner(self, name: str) -> Nest:
+        """The nest whose regions a stage's tensor has."""
+        return self.kept.get(name) or self.nests[name]
+
+    def is_inside(self, name: str, host: str) -> bool:
+        """Whether a stage is another, or attached somewhere in it."""
+        outer = self.host(name)
+        return name == host or (outer is not None and self.is_inside(outer[0], host))
+
+    def enclosing(self, name: str, host: tuple[str, str] | None) -> list[str]:
+        """Variables of the loops around a stage attached at `host`: those fixed where it is
+        computed."""
         if host is None:
             return []
         stage, loop = host
@@ -136,7 +152,7 @@ class Plan:
             raise ScheduleError(f"stage '{name}' is attached to '{stage}', which does not read it")
         nest = self.nests[stage]
         own = [item.variable for item in nest.loops[: nest.position(loop) + 1]]
-        return [*self.enclosing(stage), *own]
+        return [*self.enclosing(stage, self.host(stage)), *own]
 
 
 def rewrite_stages(

@@ -84,11 +84,15 @@ class AssignEngine(StagePrimitive):
 
 @dataclass(frozen=True)
 class ComputeAt(StagePrimitive):
-    """produce p; for i: for j: use p[i..]  -->  for i: produce what i needs of p; for j: use"""
+    """produce p; for i: for j: use p[i..]  -->  for i: produce what i needs of p; for j: use
+
+    `kept`: (stage, loop) around that loop, in an iteration of which others read p afterwards.
+    """
 
     consumer: str
     loop: str
     scope: str = "local"
+    kept: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -224,8 +228,15 @@ class Schedule:
     def assign_engine(self, stage: str, engine: str) -> "Schedule":
         return self._with(AssignEngine(stage, engine))
 
-    def compute_at(self, stage: str, consumer: str, loop: str, scope: str = "local") -> "Schedule":
-        return self._with(ComputeAt(stage, consumer, loop, scope))
+    def compute_at(
+        self,
+        stage: str,
+        consumer: str,
+        loop: str,
+        scope: str = "local",
+        kept: tuple[str, str] | None = None,
+    ) -> "Schedule":
+        return self._with(ComputeAt(stage, consumer, loop, scope, kept))
 
     def reverse_compute_at(
         self, stage: str, producer: str, loop: str, scope: str = "local"

@@ -88,7 +88,7 @@ def test_steps_that_cut(name: str, width: str) -> None:
 
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "sum": np.sum, "product": np.prod, "max": np.max, "min": np.min,
+    "sum": np.sum, "product": np.prod, "max": np.max, "min": np.min, "max_number": np.max,
 }  # fmt: skip
 
 
@@ -102,6 +102,8 @@ def test_reductions(reducer: str, along: bool, width: str) -> None:
         rows[3 * number, number % length] = special
         rows[3 * number + 1, [0, -1]] = special, 1.0
         rows[3 * number + 2, :] = special
+    if reducer == "max_number":  # what comes of no number is not said
+        rows = rows[~np.isnan(rows).any(axis=1)]
     i, k = axis("i", len(rows)), axis("k", length)
     stage = Stage("y", (i,), load("x", i.var, k.var), (k,), reducer)
     compute = ComputeDefinition("reduction", (Tensor("x", rows.shape),), (stage,))

@@ -18,7 +18,9 @@ from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.support.errors import ScheduleError
 
 ROWS, COLUMNS = axis("r", 3), axis("c", 5)
-NUMPY: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min, "product": np.prod}
+NUMPY: dict[str, Any] = {
+    "sum": np.sum, "max": np.max, "max_number": np.max, "min": np.min, "product": np.prod,
+}  # fmt: skip
 
 
 def reduction(reducer: str) -> ComputeDefinition:

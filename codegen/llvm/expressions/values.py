@@ -85,6 +85,9 @@ class ValueEmitter(LoadEmitter):
                 if (z := erfc_argument(value)) is not None:
                     return self.apply("erfc", [self.computed(z, lane, mask)])
                 values = [self.computed(a, lane, mask) for a in arguments]
+                match value:
+                    case Call("exp", (Call("subtract"),)) if is_float(values[0].type):
+                        return self.math.exp(values[0], rounded=True)
                 folded = self.fold_product(value, values)
                 return folded if folded is not None else self.apply(function, values)
             case Select():

@@ -43,10 +43,7 @@ from tilesmith.search_space.hardware.instruction_set import vector_width
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.operators.attention import Attention
 from tilesmith.search_space.schedules.cpu.vectorisation.dot_products import group_of, grouped
-from tilesmith.search_space.schedules.cpu.vectorisation.row_reduction import (
-    accumulator_counts,
-    reduce_row,
-)
+from tilesmith.search_space.schedules.cpu.vectorisation.row_reduction import reduce_row
 from tilesmith.search_space.schedules.cpu.vectorisation.stages import stored
 from tilesmith.search_space.scheduling.compute import ComputeDefinition, Stage
 from tilesmith.search_space.scheduling.layout import Layout
@@ -57,11 +54,13 @@ from tilesmith.search_space.workloads.workload import Workload
 BLOCK = ("o", "io")
 """The loop over blocks of queries, which everything of a block is made in."""
 
-VECTORS = 4
-"""Most vectors of a row of scores that are in work at once: they hide an addition's latency."""
+ROWS = 2
+"""Rows of scores that become powers together: while one is reduced across its lanes, the other
+keeps the ports busy."""
 
-FEW = 2
-"""As many where the number of keys varies: more cost where there are few keys, by a tenth."""
+VECTORS = 2
+"""Vectors of each row in work at once. With two rows they hide an addition's latency; more are
+computed in vain where rows are no multiple of so many."""
 
 
 class CpuAttentionSchedule:
@@ -163,17 +162,16 @@ class CpuAttentionSchedule:
         return s.parallel(name, "b", "h", "pt") if every else s
 
     def _rows(self, s: Schedule) -> Schedule:
-        """Powers and sums of one query at a time, some vectors of keys in each step."""
+        """Powers and their sums in one pass, of `ROWS` queries at a time."""
         keys = self.workload.extent("n")
-        filled = keys if isinstance(keys, int) else FEW * self.lanes
-        vectors = accumulator_counts(filled, self.lanes, VECTORS)[-1]
-        s = s.compute_at("p", *BLOCK).compute_at("t", *BLOCK)
-        s = s.split("p", "j", self.lanes, "jv", "lane").split("p", "jv", vectors, "jt", "ji")
-        s = s.unroll("p", "ji").vectorize("p", "lane")
-        for name, reader in (("top", "p"), ("total", "t")):
-            s = reduce_row(s, name, "j", vectors, self.lanes, (reader, "i"))
-            s = s.compute_at(name, reader, "i", scope="register")
-        return s
+        vectors = 1 if isinstance(keys, int) and keys <= self.lanes else VECTORS
+        s = s.compute_at("t", *BLOCK).split("t", "i", ROWS, "it", "ii").unroll("t", "ii")
+        for name in ("top", "total"):
+            s = reduce_row(s, name, "j", vectors, self.lanes, ("t", "it"), ("i",))
+            s = s.compute_at(name, "t", "it", scope="register").unroll(name, "i")
+        s = s.compute_at("p", "total.wide", "j.step", kept=BLOCK)
+        s = s.split("p", "j", self.lanes, "jv", "lane").unroll("p", "i", "jv")
+        return s.vectorize("p", "lane")
 
     def _columns(self, s: Schedule) -> Schedule:
         """Powers and sums of `p_vectors` vectors of queries at a time."""
