@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilesmith.capabilities.exploration.job import explore
     from tilesmith.capabilities.exploration.sweeps.sweeping import sweep
     from tilesmith.capabilities.fault_finding.numerics import bisect, compare
+    from tilesmith.capabilities.nki.api import nki
     from tilesmith.capabilities.planning.serving.asking import plan
     from tilesmith.capabilities.profile.profiling import profile
     from tilesmith.capabilities.pytorch.api import from_torch, torch_model
@@ -52,6 +53,7 @@ _PUBLIC = {
     "tilesmith.capabilities.exploration.job": "explore",
     "tilesmith.capabilities.exploration.sweeps.sweeping": "sweep",
     "tilesmith.capabilities.fault_finding.numerics": "bisect compare",
+    "tilesmith.capabilities.nki.api": "nki",
     "tilesmith.capabilities.planning.serving.asking": "plan",
     "tilesmith.capabilities.profile.profiling": "profile",
     "tilesmith.capabilities.pytorch.api": "from_torch torch_model",
@@ -104,6 +106,7 @@ __all__ = [
     "jax_model",
     "load",
     "measure",
+    "nki",
     "plan",
     "profile",
     "quantize",

@@ -3,12 +3,12 @@
 import ast
 import re
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tilesmith.capabilities.nki import api
 from tilesmith.cli.files import page_option
 from tilesmith.cli.help import Explained, ExplainedGroup
 from tilesmith.cli.options import json_option, seed_option, set_option
@@ -72,33 +72,13 @@ def _asked(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _reader(module: str) -> Any:
-    """A module of the room `nki` of the family that reads such kernels.
-
-    Raises:
-        DependencyError: no family that is installed does.
-    """
-    from tilesmith.search_space.support.errors import DependencyError
-    from tilesmith.search_space.support.extensions import rooms
-
-    for room in rooms("nki"):
-        if ".families." in room:
-            return import_module(f"{room}.{module}")
-    raise DependencyError(
-        "no installed family reads kernels in NKI; install the whole of Tilesmith, or copy "
-        "families/trainium back"
-    )
-
-
 def _traced(kernel: str, asked: dict[str, Any]) -> Any:
     """The kernel that a command line names."""
     if asked["grid"] and not re.fullmatch(r"\d+(x\d+)*", asked["grid"]):
         raise click.UsageError(f"--grid {asked['grid']} is not of the form 2x4")
     grid = [int(n) for n in asked["grid"].split("x") if n]
     settings = dict(asked["settings"])
-    return _reader("kernels").trace(
-        kernel, dict(asked["arguments"]), asked["target"], grid, settings
-    )
+    return api.nki(kernel, dict(asked["arguments"]), asked["target"], grid, settings)
 
 
 @click.group(cls=ExplainedGroup)
@@ -115,7 +95,7 @@ def nki() -> None:
 @click.option("--lines", type=click.IntRange(min=0), default=10, help="Source lines to show.")
 def time(kernel: str, page: Path | None, lines: int, as_json: bool, **asked: Any) -> None:
     """Foretell how long KERNEL takes, and which of its lines and engines do."""
-    report = _reader("report").timed(_traced(kernel, asked), page)
+    report = api.reader("report").timed(_traced(kernel, asked), page)
     print_json(report.to_json()) if as_json else click.echo(report.text(lines))
     if page is not None:
         note(f"timeline: {page}")
@@ -138,7 +118,7 @@ def run(
     **asked: Any,
 ) -> None:
     """Compute what KERNEL computes, instruction by instruction, and compare it with numpy."""
-    report = _reader("report").ran(
+    report = api.reader("report").ran(
         _traced(kernel, asked), dict(asked["arguments"]), reference, output, seed
     )
     print_json(report.to_json()) if as_json else click.echo(report.text())
@@ -151,5 +131,5 @@ def check(kernel: str, as_json: bool, **asked: Any) -> None:
 
     Partitions, banks of PSUM, room in SBUF, the tensor engine, reads of what nothing wrote.
     """
-    report = _reader("report").checked(_traced(kernel, asked))
+    report = api.reader("report").checked(_traced(kernel, asked))
     print_json(report.to_json()) if as_json else click.echo(report.text())

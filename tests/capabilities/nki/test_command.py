@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import tilesmith
 from tilesmith.command_line import command_line
 
 KERNEL = """
@@ -71,6 +72,14 @@ def test_run_beside_a_reference(kernel: str, tmp_path: Path) -> None:
     assert off < 1e-6
     (y,) = np.load(out).values()
     np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-5, atol=1e-6)
+
+
+def test_in_python(kernel: str) -> None:
+    traced = tilesmith.nki(kernel, {"x": ((128, 2, 96), "float32")}, target="trn2")
+    x = traced.inputs()["x"]
+    (y,) = traced.run({"x": x}).values()
+    np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-5, atol=1e-6)
+    assert traced.time().makespan > 0
 
 
 def test_check_says_what_a_kernel_takes(kernel: str) -> None:
