@@ -122,6 +122,32 @@ def _hypot(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(a.isinf() | b.isinf(), math.inf, length)
 
 
+_ERFINV = (
+    (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 2.1858087e-04,
+     -1.25372503e-03, -4.17768164e-03, 0.246640727, 1.50140941),
+    (-2.00214257e-04, 1.00950558e-04, 1.34934322e-03, -3.67342844e-03, 5.73950773e-03,
+     -7.6224613e-03, 9.43887047e-03, 1.00167406, 2.83297682),
+)  # fmt: skip
+"""erfinv(y) / y where w = -log(1 - y^2) is below 5, by w - 2.5, and beyond, by sqrt(w) - 3, highest
+power first: M. Giles, "Approximating the erfinv function" (2010)."""
+
+
+@_rule(aten.erfinv.default)
+def _inverse_error_function(y: Tensor) -> Any:
+    if y.dtype is not torch.float32:
+        return NotImplemented
+    w = -((1 - y) * (1 + y)).log()
+
+    def polynomial(at: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+        total = torch.full_like(y, coefficients[0])
+        for coefficient in coefficients[1:]:
+            total = total * at + coefficient
+        return total
+
+    near, far = polynomial(w - 2.5, _ERFINV[0]), polynomial(w.sqrt() - 3, _ERFINV[1])
+    return torch.where(y.abs() == 1, y * math.inf, torch.where(w < 5, near, far) * y)
+
+
 @_rule(aten.median.default)
 def _median(x: Tensor) -> Any:
     """The lower of the middle two; what is no number is a result of all."""

@@ -262,3 +262,12 @@ def test_a_range_of_one_number_is_a_vector() -> None:
 
     x = torch.tensor(2.0)
     close(ts.from_torch(Ranges(), (x,))(x), Ranges()(x))
+
+
+def test_the_inverse_error_function_to_its_ends() -> None:
+    """Against float64; the exporter has no function for it."""
+    near = torch.logspace(-7, -1, 200)
+    y = torch.cat([torch.linspace(-1.1, 1.1, 401), 1 - near, near - 1, near, torch.zeros(1)])
+    compiled = ts.from_torch(Of(lambda self, y: torch.erfinv(y) * 1.0), (y,))
+    close(compiled(y).double(), torch.erfinv(y.double()), rtol=4e-7, atol=0.0, equal_nan=True)
+    assert compiled.executable.report.host == 0
