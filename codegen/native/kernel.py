@@ -26,6 +26,8 @@ from tilesmith.codegen.host.machine import host_target
 from tilesmith.codegen.host.memory import aligned_bytes, aligned_copy, aligned_empty
 from tilesmith.codegen.llvm.module import emit_module
 from tilesmith.codegen.native import toolchain
+from tilesmith.codegen.packing.boxes import CopiedBox
+from tilesmith.codegen.packing.prologues import boxes_of
 from tilesmith.codegen.programs.structures import lowered, verify_sizes
 from tilesmith.search_space.expressions.dtypes import to_numpy
 from tilesmith.search_space.expressions.expression import const
@@ -55,8 +57,10 @@ class KernelCode:
     Attributes:
         parameters: buffers in argument order: inputs, prepared, output.
         object: relocatable object file with the function `run`.
-        prologue: another with a function `run` that fills the prepared buffers; None without any.
+        prologue: another with a function `run` that fills the prepared buffers; None without any,
+            or where they are copies.
         shared_bytes, local_bytes: workspace that either needs.
+        copies: what fills the prepared buffers where there is no prologue.
     """
 
     parameters: tuple[Buffer, ...]
@@ -64,6 +68,19 @@ class KernelCode:
     prologue: bytes | None
     shared_bytes: int
     local_bytes: int
+    copies: tuple[CopiedBox, ...] = ()
+
+    def prepared(self, constants: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The prepared buffers by name, zeros but for what is copied into them."""
+        buffers = {
+            b.name: aligned_empty(concrete_shape(b), to_numpy(b.dtype))
+            for b in self.parameters
+            if b.role == "prepared"
+        }
+        for box in self.copies:
+            target, source = box.names
+            box.copy(buffers[target], np.ascontiguousarray(constants[source]))
+        return buffers
 
 
 def compile_program(program: Program, target: Target) -> KernelCode:
@@ -75,13 +92,15 @@ def compile_program(program: Program, target: Target) -> KernelCode:
     """
     body = _code(program, target)
     first = program.compile_time()
-    prologue = _prologue(first, target) if first is not None else None
+    copies = boxes_of(first) if first is not None else ()
+    prologue = _prologue(first, target) if first is not None and not copies else None
     return KernelCode(
         program.parameters,
         body.object,
         prologue.object if prologue else None,
         max(body.shared_bytes, prologue.shared_bytes if prologue else 0),
         max(body.local_bytes, prologue.local_bytes if prologue else 0),
+        copies,
     )
 
 
@@ -128,9 +147,18 @@ class NativeKernel:
     def __init__(self, code: KernelCode) -> None:
         self.code = code
         toolchain.check_loadable(code.object)
-        self._loaded = _loaded(code.object, f"kernel{id(self)}")
-        self.address = self._loaded[0]["run"]
-        self._run = ENTRY(self.address)
+
+    @cached_property
+    def _loaded(self) -> Any:
+        return _loaded(self.code.object, f"kernel{id(self)}")
+
+    @property
+    def address(self) -> int:
+        return int(self._loaded[0]["run"])
+
+    @cached_property
+    def _run(self) -> Any:
+        return ENTRY(self.address)
 
     @cached_property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -159,11 +187,7 @@ class NativeKernel:
 
     def prepare(self, constants: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run the compile-time stages on constant inputs: prepared buffers by name."""
-        prepared = {
-            b.name: aligned_empty(concrete_shape(b), to_numpy(b.dtype))
-            for b in self.code.parameters
-            if b.role == "prepared"
-        }
+        prepared = self.code.prepared(constants)
         if self.code.prologue is not None:
             given = {name: aligned_copy(array) for name, array in constants.items()}
             self._call(ENTRY(self._prologue[0]["run"]), {**given, **prepared})
@@ -235,6 +259,7 @@ def encoded(code: KernelCode, unread: frozenset[str] = frozenset()) -> bytes:
         "unread": sorted(unread),
         "bytes": len(code.object),
         "prologue": None if code.prologue is None else len(code.prologue),
+        "copies": [(b.names, b.starts, b.dimensions) for b in code.copies],
     }
     return json.dumps(head).encode() + b"\n" + code.object + (code.prologue or b"")
 
@@ -251,5 +276,9 @@ def decoded(content: bytes) -> tuple[KernelCode, frozenset[str]]:
         for name, shape, dtype, scope, role in head["buffers"]
     )
     first = None if head["prologue"] is None else prologue
-    code = KernelCode(buffers, body, first, head["shared"], head["local"])
+    copies = tuple(
+        CopiedBox((target, source), tuple(starts), tuple(map(tuple, dimensions)))
+        for (target, source), starts, dimensions in head["copies"]
+    )
+    code = KernelCode(buffers, body, first, head["shared"], head["local"], copies=copies)
     return code, frozenset(head["unread"])

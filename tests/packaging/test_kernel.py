@@ -29,6 +29,8 @@ EDGES = {
     "codegen.llvm.intrinsics.tiles": "instructions beyond loads, stores and arithmetic",
     "codegen.llvm.intrinsics.transposes": "instructions beyond loads, stores and arithmetic",
     "codegen.native.programs.driver": "the native call of a kernel that a trial times",
+    "codegen.packing.boxes": "weights laid out anew by numpy",
+    "codegen.packing.prologues": "weights laid out anew by numpy",
     "search_space.summation.spaces": "spaces that keep to one order of summation",
     "tuner.learning.learning": "which cost model a search learns, from which features",
     "tuner.learning.pace": "corrects latencies where the machine changed its pace",

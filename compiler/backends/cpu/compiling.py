@@ -48,9 +48,7 @@ def compiled(spec: KernelSpec) -> Compiled:
         return NativeKernel(_packing(code, spec))
 
     def prepare(constants: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        if code.prologue is None:
-            return {}
-        return kernel().prepare(constants)
+        return code.prepared(constants) if code.prologue is None else kernel().prepare(constants)
 
     names = tuple(buffer.name for buffer in code.parameters)
     needs = tuple(0 if name in unread else nbytes.get(name, 1) for name in names)
