@@ -8,7 +8,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 
 @contextmanager
-def told(listener: Callable[[str], None]) -> Iterator[None]:
+def reports_to(listener: Callable[[str], None]) -> Iterator[None]:
     """Send what `tell` reports inside the block to `listener` alone."""
     token = _listener.set(listener)
     try:

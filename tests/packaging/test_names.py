@@ -17,7 +17,8 @@ SOURCES = (
 
 
 def values(source: str) -> Iterator[tuple[str, int]]:
-    """Name and line of everything a source binds to a value: variables, parameters, attributes."""
+    """Name and line of everything a source binds to a value: variables, parameters, attributes,
+    functions."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node.lineno
@@ -25,7 +26,9 @@ def values(source: str) -> Iterator[tuple[str, int]]:
             yield node.attr, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        elif isinstance(node, ast.FunctionDef) or (
+            isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name
+        ):
             yield node.name, node.lineno
 
 
@@ -33,10 +36,10 @@ def test_every_way_to_bind_a_value_is_seen() -> None:
     for source in (
         "{} = 1", "for a, {} in b: ...", "[{0} for {0} in b]", "def f(a, *, {}=1): ...", "a.{} = 1",
         "lambda {}: 1", "with a as {}: ...", "if {} := b: ...", "class A:\n    {}: int",
-        "try: ...\nexcept A as {}: ...", "match a:\n    case [1, *{}]: ...",
+        "try: ...\nexcept A as {}: ...", "def {}(): ...", "match a:\n    case [1, *{}]: ...",
     ):  # fmt: skip
         assert "told" in dict(values(source.format("told"))), source
-    assert "told" not in dict(values("def told(): ...\na(told=told.told())"))
+    assert "told" not in dict(values("a(told=told.told())"))
 
 
 def test_no_value_has_an_empty_name() -> None:

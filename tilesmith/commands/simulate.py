@@ -67,7 +67,7 @@ def simulate(
     from tilesmith.jobs.evaluation.simulation import simulated
     from tilesmith.jobs.subjects.subject import is_artifact, subject_of
     from tilesmith.search_space.support.errors import InputError
-    from tilesmith.simulator.telling import told
+    from tilesmith.simulator.telling import reports_to
 
     subject = subject_of(model, operators)
     own = {
@@ -82,7 +82,7 @@ def simulate(
     if len(targets) > 1 and trace is not None:
         raise InputError("--page and --trace are of one target; give one --target")
     asked_of = [request_of(subject, {**asked, "target": target}) for target in targets]
-    with telling() as show, told(show):
+    with telling() as show, reports_to(show):
         result, *others = [simulated(request, fidelity, trace) for request in asked_of]
     if trace is not None:
         note(f"{'trace' if page_file is None else 'page'}: {trace}")

@@ -67,12 +67,12 @@ def compare(
     from tilesmith.capabilities.fault_finding.comparison_table import comparison_text
     from tilesmith.display.arrays import read_arrays
     from tilesmith.display.counting import telling
-    from tilesmith.simulator.telling import told
+    from tilesmith.simulator.telling import reports_to
 
     names = ("reference", "tolerance", "replaced")
     said = {name: asked.pop(name) for name in names}
     options = CompareOptions(read_arrays(inputs) or None, model=source, **said)
-    with telling() as show, told(show):
+    with telling() as show, reports_to(show):
         report = compared(request_of(model, asked), options)
     if as_json:
         print_json(report.to_json())

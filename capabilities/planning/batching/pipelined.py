@@ -121,13 +121,13 @@ class Pipelined(Replica):
         while self.under_way and self.under_way[0].end <= self.clock:
             step = heapq.heappop(self.under_way)
             if step.lane is not None:
-                self.told(step.lane, step.end)
+                self.note_tokens(step.lane, step.end)
             for request, done, tokens in step.pieces:
                 if done + tokens == self.prompt(request):
                     self.join(request)
 
-    def told(self, lane: _Lane, end: float) -> None:
-        """A lane's sequences got a token."""
+    def note_tokens(self, lane: _Lane, end: float) -> None:
+        """Note that each sequence of a lane got a token."""
         self.journal.gap(end - lane.last, lane.count - len(lane.first_time))
         for since in lane.first_time:
             self.journal.gap(end - since, 1)

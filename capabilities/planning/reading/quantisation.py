@@ -84,14 +84,14 @@ def _compressed(fields: Fields) -> str:
 def _named(field: str) -> Callable[[Fields], str]:
     """By a field that names the numbers somewhere in its text."""
 
-    def found(fields: Fields) -> str:
+    def precision_of(fields: Fields) -> str:
         text = str(fields.get(field, "")).lower()
         for part, precision in _PARTS:
             if part in text:
                 return precision
         return ""
 
-    return found
+    return precision_of
 
 
 _PARTS = (

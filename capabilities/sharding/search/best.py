@@ -77,9 +77,9 @@ class _Search:
         """The best at a price. Its bound is that of all shardings whose weights fit the limit."""
         optimal = optimum(self.problem, self.effort, price, self.tables)
         room = max(0, self.limit - self.least_activations)
-        return self.made(optimal.chosen, optimal.bound - round(price * room))
+        return self.evaluated(optimal.chosen, optimal.bound - round(price * room))
 
-    def made(self, chosen: tuple[int, ...], bound: int) -> _Best:
+    def evaluated(self, chosen: tuple[int, ...], bound: int) -> _Best:
         """A choice of options as a program."""
         sharding = self.problem.sharding(chosen)
         program = partition(sharding)
@@ -129,7 +129,7 @@ class _Search:
             low, high = 0, len(cheap.chosen)  # how many as the first
             while high - low > 1:
                 middle = (low + high) // 2
-                mixed = self.made((*first.chosen[:middle], *second.chosen[middle:]), 0)
+                mixed = self.evaluated((*first.chosen[:middle], *second.chosen[middle:]), 0)
                 mixtures.append(mixed)
                 if bool(mixed.missing) == (first is cheap):
                     high = middle

@@ -160,13 +160,13 @@ class Joining:
                 self.tensors[given.tensor] = replace(tensor, name=given.tensor, role="input")
                 met = [given, *met]
             if met:
-                return self.made(kernel, met, wanted, tensor, kind)
+                return self.handed_over(kernel, met, wanted, tensor, kind)
         cut = f"{rows_like(wanted)}.{tensor.block}{kind}"
         cut_rows = replace(wanted, tensor=f"{wanted.tensor}.{cut}")
         self.inputs[cut_rows.tensor] = cut_rows
         return self.known(cut_rows.tensor, tensor)
 
-    def made(
+    def handed_over(
         self,
         kernel: str,
         met: Sequence[BoundaryTensor],

@@ -134,10 +134,10 @@ def first_difference(
     """
     meanings: dict[str, _Meaning] = defaultdict(_Meaning)
 
-    def told(chain: dataflow.Chain, values: Values, tensors: Tensors) -> None:
+    def note(chain: dataflow.Chain, values: Values, tensors: Tensors) -> None:
         _note(meanings[chain.name], chain, values, tensors)
 
-    run_chains(flow, contents, told)
+    run_chains(flow, contents, note)
     words = MemoryWords(schedule, contents)
     player = _Checking(schedule, matching, words, {})
     player.meanings = dict(meanings)

@@ -88,10 +88,10 @@ def first_step(
     """
     wanted: dict[object, Written] = {}
 
-    def told(statement: Statement, around: Mapping[str, int], written: Written) -> None:
+    def note(statement: Statement, around: Mapping[str, int], written: Written) -> None:
         wanted[id(statement), tuple(sorted(around.items()))] = written
 
-    run(program, arrays, traced.is_nest, told)
+    run(program, arrays, traced.is_nest, note)
     number = {chain.name: n for n, chain in enumerate(flow.chains)}
     ending: dict[int, list[StoreInstance]] = {}
     for instance in traced.instances:
@@ -121,11 +121,11 @@ class _Place:
         shape = tuple(extent.constant or 0 for extent in instance.buffer.shape)
         self.rows, self.lanes = rows_of_places(instance.buffer, written.places, shape)
 
-    def found(self, tensors: Tensors) -> Arrays:
+    def values_in(self, tensors: Tensors) -> Arrays:
         return np.asarray(tensors[self.tensor][self.rows, self.lanes])
 
     def wrong(self, tensors: Tensors) -> NDArray[np.bool_]:
-        return differs(self.found(tensors), self.written.values)
+        return differs(self.values_in(tensors), self.written.values)
 
 
 def _named(
@@ -157,7 +157,7 @@ def _named(
     return WrongChainStep(
         tuple(among), place.instance,
         tuple(int(np.asarray(axis).reshape(-1)[at]) for axis in place.written.places),
-        float(place.found(plain).reshape(-1)[at]), float(values[at]),
+        float(place.values_in(plain).reshape(-1)[at]), float(values[at]),
         repairs[0][3] if repairs else "",
     )  # fmt: skip
 
@@ -218,7 +218,7 @@ class _Trial:
         wanted = self.place.written.values.astype(np.float64).reshape(-1)
         try:
             return np.asarray(
-                self.place.found(self._with(step)).astype(np.float64).reshape(-1) - wanted
+                self.place.values_in(self._with(step)).astype(np.float64).reshape(-1) - wanted
             )
         except _NO_PROGRAM:
             return np.full(wanted.size, np.nan)

@@ -33,7 +33,7 @@ def caller(depth: int = 1) -> Line | None:
     return None
 
 
-def told(line: Line | None) -> str:
+def line_text(line: Line | None) -> str:
     """A line as people write it, "kernels/silu.py:12 (in silu)"; "" for none."""
     if line is None:
         return ""
@@ -53,5 +53,5 @@ class KernelError(CodegenError):
     """What a kernel's author got wrong; the message begins with their line."""
 
     def __init__(self, message: str) -> None:
-        line = told(caller(2))
+        line = line_text(caller(2))
         super().__init__(f"{line}: {message}" if line else message)

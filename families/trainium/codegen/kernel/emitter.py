@@ -17,7 +17,7 @@ import numpy as np
 from tilesmith.families.trainium.codegen.isa import instructions as isa
 from tilesmith.families.trainium.codegen.isa.core import ENGINES, Core
 from tilesmith.families.trainium.codegen.isa.fabric import CoreFabric
-from tilesmith.families.trainium.codegen.isa.lines import KernelError, Line, caller, told
+from tilesmith.families.trainium.codegen.isa.lines import KernelError, Line, caller, line_text
 from tilesmith.families.trainium.codegen.isa.memory import Tile
 from tilesmith.families.trainium.codegen.isa.numbers import whole
 from tilesmith.families.trainium.codegen.isa.verification import (
@@ -211,7 +211,7 @@ class StreamEmitter(KernelMemory):
         for line in self._lines:
             key = None if line is None else (id(line[0]), line[1])
             if key not in known:
-                known[key] = told(line)
+                known[key] = line_text(line)
             lines.append(known[key])
         return tuple(lines)
 

@@ -25,7 +25,7 @@ from tilesmith.families.trainium.codegen.isa.instructions import (
     HbmTensor,
     Space,
 )
-from tilesmith.families.trainium.codegen.isa.lines import KernelError, Line, caller, told
+from tilesmith.families.trainium.codegen.isa.lines import KernelError, Line, caller, line_text
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile, dense, padded
 from tilesmith.families.trainium.codegen.isa.numbers import all_whole, whole
 from tilesmith.families.trainium.schedules.building_blocks.machine import memories
@@ -96,7 +96,7 @@ def full(allocator: Allocator, amount: int, wanted: HeldTile, tiles: Tiles) -> s
 
 def _origin(tile: HeldTile | None) -> tuple[str, ...]:
     """What tiles that are told of together have in common."""
-    return () if tile is None else (_shape(tile), told(tile.line))
+    return () if tile is None else (_shape(tile), line_text(tile.line))
 
 
 def _line(members: Sequence[tuple[int, int, int, int, HeldTile | None]]) -> str:
@@ -109,7 +109,7 @@ def _line(members: Sequence[tuple[int, int, int, int, HeldTile | None]]) -> str:
     last = stop - first - 1
     rows = " and ".join(f"{start} to {start + last}" if last else f"{start}" for start in begins)
     where = "" if many else f" from byte {offset}"
-    line = f", {told(tile.line)}" if tile is not None and tile.line is not None else ""
+    line = f", {line_text(tile.line)}" if tile is not None and tile.line is not None else ""
     kind = _shape(tile) if tile is not None else ""
     return f"  {count}{size} bytes{where}, partitions {rows}: {who} {kind}{line}"
 
@@ -184,7 +184,7 @@ class KernelMemory:
         if any(known.name == name for known in self._tensors):
             raise KernelError(f"kernel '{self.name}' has two tensors named '{name}'")
         _dtype(dtype)
-        line = told(caller()) if self.by_hand else ""
+        line = line_text(caller()) if self.by_hand else ""
         extents = _extents(name, shape, 0)
         self._tensors.append(HbmTensor(name, tuple(extents), dtype, role, line))
         return HbmView(name, len(self._tensors) - 1, dtype, 0, dense(extents))

@@ -5,7 +5,7 @@ Invariant: a line is the innermost one outside of Tilesmith, "kernels/silu.py:12
 
 import sys
 
-from tilesmith.families.trainium.codegen.isa.lines import told
+from tilesmith.families.trainium.codegen.isa.lines import line_text
 from tilesmith.search_space.support.errors import CodegenError
 
 _known: dict[tuple[int, int], str] = {}
@@ -18,7 +18,7 @@ def author_line() -> str:
         if not frame.f_globals.get("__name__", "").startswith("tilesmith."):
             key = (id(frame.f_code), frame.f_lasti)
             if key not in _known:
-                _known[key] = told((frame.f_code, frame.f_lasti))
+                _known[key] = line_text((frame.f_code, frame.f_lasti))
             return _known[key]
         frame = frame.f_back  # type: ignore[assignment]
     return ""

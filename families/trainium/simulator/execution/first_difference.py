@@ -111,10 +111,10 @@ class _Search:
         """What each nest leaves behind."""
         meanings: dict[Key, Written] = {}
 
-        def told(statement: Statement, around: Mapping[str, int], written: Written) -> None:
+        def note(statement: Statement, around: Mapping[str, int], written: Written) -> None:
             meanings[id(statement), tuple(sorted(around.items()))] = written
 
-        run(self.program, self.arrays, self.traced.is_nest, told)
+        run(self.program, self.arrays, self.traced.is_nest, note)
         return meanings
 
     def within(self, owner: int, known: Written) -> InstructionDifference:
@@ -177,14 +177,14 @@ class _Search:
         """Who wrote over what a nest reads, after it was right."""
         held: dict[str, Array] = {}
 
-        def told(statement: Statement, around: Mapping[str, int], written: Written) -> None:
+        def note(statement: Statement, around: Mapping[str, int], written: Written) -> None:
             return None
 
         def before(key: Key, arrays: Mapping[str, Array]) -> None:
             if key == instance.key:
                 held.update({name: np.array(arrays[name]) for name in instance.read})
 
-        run(self.program, self.arrays, self.traced.is_nest, told, before)
+        run(self.program, self.arrays, self.traced.is_nest, note, before)
         for name, stands in instance.read.items():
             array = held.get(name)
             if array is None or not array.size:
