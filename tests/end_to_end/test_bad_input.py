@@ -267,3 +267,11 @@ def test_help_that_cannot_be_printed_ends_with_a_sentence() -> None:
     _, said = process.communicate()
     assert process.returncode == 1
     assert said == "tilesmith: No space left on device\n"
+
+
+def test_a_line_without_an_end_is_no_trial(tmp_path: Path) -> None:
+    endless = tmp_path / "sparse.jsonl"
+    with endless.open("wb") as file:
+        file.truncate(1 << 40)  # takes no room on disk
+    said = refuse("db", "import", endless, "--database", tmp_path / "t.db")
+    assert "is not an export of tuning records: an endless line" in said

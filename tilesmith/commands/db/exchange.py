@@ -2,10 +2,10 @@
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -110,9 +110,16 @@ def _text_file(path: Path) -> Any:
         raise InputError(f"'{path}' cannot be read: {error.strerror}") from error
 
 
-def _lines(path: Path, file: Iterable[str]) -> Iterator[str]:
+_LONGEST = 1 << 24
+"""Characters of a line that is read: no trial has so many."""
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
     try:
-        yield from file
+        while line := file.readline(_LONGEST):
+            if len(line) == _LONGEST:
+                raise DatabaseError(f"'{path}' is not an export of tuning records: an endless line")
+            yield line
     except UnicodeDecodeError as error:
         raise DatabaseError(f"'{path}' is not an export of tuning records: not UTF-8") from error
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
