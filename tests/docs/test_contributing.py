@@ -14,6 +14,7 @@ COMMANDS = [c for block in BLOCKS if block.language == "console" for c in comman
 
 FILES = (
     "pyproject.toml",
+    "benchmarks/subjects/bound_kernels.py",
     "tests/conftest.py",
     "tests/compiler/model_builder.py",
     "tests/search_space/searched.py",
