@@ -53,6 +53,9 @@ COMMANDS = (
     ("operators", "matmul"),
     ("doctor",),
     ("completion", "bash"),
+    ("nki", "check", "missing.py::kernel"),
+    ("nki", "run", "missing.py::kernel"),
+    ("nki", "time", "missing.py::kernel"),
     ("db", "compact", "--older-than", "30d", "--database", "t.db"),
     ("db", "diff", "t.db", "t.db"),
     ("db", "export", "--database", "t.db", "-o", "t.jsonl"),
@@ -138,7 +141,8 @@ def _leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def test_every_command_is_tried() -> None:
-    tried = {words[:2] if words[0] in ("db", "models", "pack") else words[:1] for words in COMMANDS}
+    groups = ("db", "models", "nki", "pack")
+    tried = {words[:2] if words[0] in groups else words[:1] for words in COMMANDS}
     assert set(_leaves(command_line)) == tried
 
 

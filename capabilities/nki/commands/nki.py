@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tilesmith.capabilities.nki import api
-from tilesmith.cli.files import page_option
+from tilesmith.cli.files import output_option, page_option
 from tilesmith.cli.help import Explained, ExplainedGroup
 from tilesmith.cli.options import json_option, seed_option, set_option
 from tilesmith.cli.values import Setting
@@ -53,7 +53,7 @@ def _asked(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("kernel", metavar="KERNEL.py::FUNCTION"),
         click.option(
-            "--inputs", "--input", "arguments", type=Argument(), multiple=True,
+            "--inputs", "arguments", type=Argument(), multiple=True,
             help="An argument of the function: a tensor's shape (x=128x512, x=128x512:bfloat16, "
             "x=512:float32), an array (x=x.npy), or a value (eps=1e-6, shape2D=(3,4)); repeatable.",
         ),
@@ -107,7 +107,7 @@ def time(kernel: str, page: Path | None, lines: int, as_json: bool, **asked: Any
     "--reference", metavar="FILE.py::FUNCTION",
     help="A function of numpy arrays, of the same arguments, to compare results with.",
 )  # fmt: skip
-@click.option("--output", type=click.Path(path_type=Path), help="Write results here (.npz).")
+@output_option("Write results here.", metavar="FILE.npz")
 @seed_option("Of inputs that no array is given for.")
 def run(
     kernel: str,
