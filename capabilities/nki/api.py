@@ -22,15 +22,15 @@ def reader(module: str) -> Any:
         if ".families." in room:
             return import_module(f"{room}.{module}")
     raise DependencyError(
-        "no installed family reads kernels in NKI; install the whole of Tilesmith, or copy "
-        "families/trainium back"
+        "no installed family reads kernels in NKI; install the whole of Tilesmith, or copy the "
+        "family that does back"
     )
 
 
 def nki(
     kernel: str,
     arguments: Mapping[str, Any],
-    target: str = "trn1",
+    target: str = "",
     grid: Sequence[int] = (),
     settings: Mapping[str, str] | None = None,
 ) -> Any:
@@ -40,6 +40,7 @@ def nki(
         kernel: "file.py::function"; the file runs in a process of its own, with your rights.
         arguments: by the names of the function's parameters: (shape, dtype) or an array for a
             tensor, or a plain value.
+        target: whose core it is; the family's first unless given.
         grid: instances of the kernel, which run one after the other.
         settings: numbers of the target that are changed, such as {"sbuf.mib": "48"}.
 
@@ -51,4 +52,5 @@ def nki(
         CodegenError, VerificationError: the kernel cannot be read, or breaks one of the machine's
             laws; its author's line comes first.
     """
-    return reader("kernels").trace(kernel, arguments, target, grid, settings)
+    kernels = reader("kernels")
+    return kernels.trace(kernel, arguments, target or kernels.FIRST_TARGET, grid, settings)

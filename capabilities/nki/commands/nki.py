@@ -14,6 +14,7 @@ from tilesmith.cli.help import Explained, ExplainedGroup
 from tilesmith.cli.options import json_option, seed_option, set_option
 from tilesmith.cli.values import Setting
 from tilesmith.display.output import note, print_json
+from tilesmith.search_space.expressions.dtypes import COMPUTED
 
 _TENSOR = re.compile(r"(\d+(?:x\d+)+)(?::(\w+))?|(\d+):(\w+)", re.ASCII)
 
@@ -33,7 +34,7 @@ class Argument(Setting):
         if shape is not None:
             extents, dtype, one, kind = shape.groups()
             words = (extents or one).split("x")
-            return key, (tuple(map(int, words)), dtype or kind or "float32")
+            return key, (tuple(map(int, words)), dtype or kind or COMPUTED)
         if text.endswith(".npy"):
             from tilesmith.display.arrays import read_arrays
 
@@ -62,7 +63,7 @@ def _asked(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Instances of the kernel, as in kernel[2, 4](...); they run one after the other.",
         ),
         click.option(
-            "--target", default="trn1", show_default=True, help="trn1, trn2, trn3 or inf2."
+            "--target", default="", help="Whose core it is; the first generation's unless given."
         ),
         set_option,
         json_option,

@@ -38,6 +38,8 @@ from tilesmith.search_space.support.errors import CodegenError, InputError
 Array = NDArray[Any]
 Argument = Any
 """A tensor as (shape, dtype) or as an array, or a plain value: a number, a tuple, a string."""
+FIRST_TARGET = "trn1"
+"""Whose core a kernel is for unless another is asked for."""
 
 
 @dataclass(frozen=True, eq=False)
