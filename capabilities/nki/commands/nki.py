@@ -14,7 +14,6 @@ from tilesmith.cli.help import Explained, ExplainedGroup
 from tilesmith.cli.options import json_option, seed_option, set_option
 from tilesmith.cli.values import Setting
 from tilesmith.display.output import note, print_json
-from tilesmith.search_space.expressions.dtypes import COMPUTED
 
 _TENSOR = re.compile(r"(\d+(?:x\d+)+)(?::(\w+))?|(\d+):(\w+)", re.ASCII)
 
@@ -32,6 +31,8 @@ class Argument(Setting):
         key, text = super().convert(value, param, ctx)
         shape = _TENSOR.fullmatch(text)
         if shape is not None:
+            from tilesmith.search_space.expressions.dtypes import COMPUTED
+
             extents, dtype, one, kind = shape.groups()
             words = (extents or one).split("x")
             return key, (tuple(map(int, words)), dtype or kind or COMPUTED)
