@@ -11,7 +11,7 @@ SPACE = "5"
 CODEGEN = "8"
 """Raise when the same program becomes other native code (LLVM's own version is kept apart)."""
 
-SIMULATOR = "11"
+SIMULATOR = "12"
 """Raise when a simulator gives the same program another latency."""
 
 FEATURES = "4"

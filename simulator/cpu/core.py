@@ -199,16 +199,15 @@ class _BlockModel:
         points = np.prod(counts, axis=1) * self._wide
         one_step = np.where(self._moves_tile[:, None], counts, 1.0)
         tile = np.prod(one_step, axis=1) * self._wide
-        steps = points / np.maximum(tile, 1e-9)
+        steps = points * block.arithmetic.share / np.maximum(tile, 1e-9)
         memory = self._memory(counts, one_step, points)
         in_registers = block.tile_depth >= 0 and block.accumulates
         wanted = memory.held + (tile if in_registers else 0.0)
         spills = np.zeros_like(points)
         if in_registers and block.arithmetic.unit != "tiles":  # which are counted, and fit
             spills = np.minimum(tile, np.maximum(0.0, wanted - machine.registers))
-        arithmetic = points * block.arithmetic.operations
-        if block.accumulates:
-            arithmetic = np.maximum(arithmetic, points)
+        each = max(block.arithmetic.operations, 1.0 * block.accumulates)
+        arithmetic = points * block.arithmetic.share * each
         arithmetic = arithmetic + memory.widening
         stored = _spilled(spills, steps, tile)
         issued = arithmetic + memory.issued + 2.0 * stored

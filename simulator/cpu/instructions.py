@@ -51,6 +51,7 @@ class Arithmetic:
         latency: operations in a row from the old value of a reduction to the new one.
         copies: whether it only moves data (no arithmetic at all).
         unit: of the processor that does it, "" for its vectors of float32.
+        share: of points that are computed at all: no code is made for products with a zero.
     """
 
     operations: float
@@ -58,6 +59,7 @@ class Arithmetic:
     latency: int
     copies: bool
     unit: str = ""
+    share: float = 1.0
 
 
 def arithmetic(block: Block, lane: str | None) -> Arithmetic:

@@ -283,6 +283,9 @@ class _Walk:
 
     def _arithmetic(self, block: ir.Block, where: _Context) -> Arithmetic:
         operations, instruction = arithmetic(block, self._lane(where)), where.instruction
+        for read in loads(block.value):
+            if numbers := self._buffer(read.buffer).values:
+                operations = replace(operations, share=float(np.mean(np.array(numbers) != 0)))
         if instruction is None or instruction.operations is None:
             return operations
         unit = instruction.unit
@@ -342,14 +345,15 @@ def _guarded(where: _Context, guard: _Guard) -> _Context:
 
 
 def _in_registers(buffer: ir.Buffer) -> bool:
-    return buffer.scope in ("register", "amx")
+    """Or in the code itself, as literals are."""
+    return buffer.scope in ("register", "amx") or buffer.values is not None
 
 
 def _runs(statement: ir.Statement, kinds: tuple[str, ...]) -> bool:
-    """Whether a loop of one of these kinds is inside."""
+    """Whether a loop of one of these kinds is inside, and runs more than once."""
     match statement:
         case ir.Loop(kind=kind, body=body):
-            return kind in kinds or _runs(body, kinds)
+            return (kind in kinds and statement.extent.constant != 1) or _runs(body, kinds)
         case ir.Intrinsic():
             return _runs(costed(statement).body, kinds)
         case ir.Sequence(statements):

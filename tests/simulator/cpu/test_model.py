@@ -95,6 +95,25 @@ def test_short_tiles_of_nested_blocks_are_counted(cpu: Target) -> None:
         assert points == pytest.approx(36 * 49 * 16 * 16), config
 
 
+def test_products_with_a_transforms_zeros_cost_nothing_and_its_loops_are_no_loops(
+    cpu: Target,
+) -> None:
+    """Lavin and Gray: 22 of the 36 numbers of B of F(4, 3) are not 0, and 18 of the 24 of A."""
+    workload = Workload.parse("conv2d c=16 h=28 w=28 oc=16 kh=3 kw=3 pad=1 const=weight")
+    space = space_of(workload, cpu)
+    chosen = [s for s in space.subspaces if dict(s.fixed)["algorithm"] == "winograd4"]
+    (config,) = SearchSpace(tuple(chosen)).sample(np.random.default_rng(5), 1)
+    program = structure_program(workload, cpu, space.structure(config))
+    skeleton = skeleton_of(program, frozenset(workload.constants))
+    sums = {b.stage: b for b in skeleton.blocks if b.accumulates}
+    for stage in ("v.rows", "v"):
+        assert sums[stage].arithmetic.share == pytest.approx(22 / 36)
+    for stage in ("conv.rows", "conv"):
+        assert sums[stage].arithmetic.share == pytest.approx(18 / 24)
+        assert len(sums[stage].unrolled) == 3
+    assert sums["p"].arithmetic.share == 1.0
+
+
 def test_cold_weights_in_pieces_of_a_page_are_fetched_line_by_line(cpu: Target) -> None:
     """Panels read whole are foreseen, and so are a few that are read in turns; many are not."""
     workload = Workload.parse("matmul m=1 n=2048 k=1024 const=b")
