@@ -172,8 +172,9 @@ def test_the_evaluator_times_the_choices_it_is_given(database: Database) -> None
     kernels = prepared(import_model(RESIDUAL))
     evaluator = GraphEvaluator(kernels, host_target(), database, runs=3)
     workload = convolutions()[0]
-    base = default_of(workload, host_target())
-    choice = {workload: Config.of({**base, "x_tile": 1})}
+    default = default_of(workload, host_target())
+    drawn = space_of(workload, host_target()).sample(np.random.default_rng(0), 2)
+    choice = {workload: next(config for config in drawn if config != default)}
     recorded, chosen, again = (result.latency for result in evaluator.measure([{}, choice, {}]))
     assert recorded == again > 0 and chosen > 0
     assert len(evaluator._built) == 2
