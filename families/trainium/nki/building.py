@@ -104,7 +104,7 @@ class Build:
         blocks = {id(part.block): part.block for _, part in op.parts()}
         for key in blocks:
             if key in self.segments:
-                self.segments[key].used = now
+                self.memories[blocks[key].array.space].use(self.segments[key], now)
         for block in [block for key, block in blocks.items() if key not in self.segments]:
             if not self._inherits(block, now, op):
                 self._place(block, now, op)
@@ -126,7 +126,8 @@ class Build:
                 and id(part.block) not in self.by_dma
             ):  # fmt: skip
                 segment = self.segments.pop(id(part.block))
-                segment.block, segment.used = block, now
+                segment.block = block
+                self.memories[block.array.space].use(segment, now)
                 self.segments[id(block)] = segment
                 self.tiles[id(block)] = self.tiles[id(part.block)]
                 return True
@@ -135,13 +136,12 @@ class Build:
     def _place(self, block: TileBlock, now: int, op: BlockOperation) -> None:
         space = block.array.space
         memory = self.memories[space]
-        room = memory.place(block.bytes, now, evicts=space == "sbuf")
+        room = memory.place(block, now, evicts=space == "sbuf")
         if room is None:
             raise NkiError(self._full(block, now, op))
         segment, leaving = room
         for other in leaving:
             self._leave(other)
-        segment.block, segment.live, segment.used = block, True, now
         self.segments[id(block)] = segment
         self._tile(block, segment)
         self.kernel.line = op.line
@@ -197,8 +197,8 @@ class Build:
         space = block.array.space
         memory = self.memories[space]
         live: dict[str, list[int]] = {}
-        for one in memory.segments:
-            if one.live and one.block is not None:
+        for one in memory.live:
+            if one.block is not None:
                 entry = live.setdefault(f"{one.block.array.name} ({one.block.array.line})", [0, 0])
                 entry[0], entry[1] = entry[0] + 1, entry[1] + one.size
         held = sorted(live.items(), key=lambda item: -item[1][1])[:4]

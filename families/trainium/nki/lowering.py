@@ -111,23 +111,13 @@ class BlockOperation:
 def operations(trace: Trace) -> list[BlockOperation]:
     """The trace's instructions over blocks, in the order they run in."""
     blocks: dict[tuple[int, int], TileBlock] = {}
+    parts: dict[Any, Any] = {}
 
     def part(view: TensorView, step: TracedStep) -> Any:
-        if view.array.space == HBM:
-            return HbmPart(view.array, view.first[2], tuple((a.count, a.step) for a in view.axes))
-        key = (id(view.array), view.first[0])
-        block = blocks.setdefault(key, TileBlock(view.array, view.first[0]))
-        axes = [axis for axis in view.axes if axis.count > 1]
-        if any(axis.kind == BLOCK for axis in axes):
-            raise NkiError(f"{step.line}: {view!r} is several blocks; an instruction takes one")
-        rows = [axis for axis in axes if axis.kind == PARTITION]
-        if rows and (axes[0].kind != PARTITION or len(rows) > 1 or rows[0].step not in (0, 1)):
-            raise NkiError(
-                f"{step.line}: {view!r}: partitions are its first axis, one after the other"
-            )
-        dims = tuple((axis.count, axis.step) for axis in axes if axis.kind != PARTITION)
-        count = rows[0].count if rows else 1
-        return Part(block, view.first[1], count, view.first[2], dims or ((1, 1),))
+        key = (id(view.array), view.first, view.axes)
+        if key not in parts:
+            parts[key] = _part(view, step.line, blocks)
+        return parts[key]
 
     result = []
     for step in trace.steps:
@@ -138,6 +128,27 @@ def operations(trace: Trace) -> list[BlockOperation]:
     result = _loaded_once(_written_at_once(result))
     _begin_sums(result)
     return _filled(result)
+
+
+def _part(view: TensorView, line: str, blocks: dict[tuple[int, int], TileBlock]) -> Any:
+    """The part of a block or of a tensor in HBM that a view is.
+
+    Raises:
+        NkiError: it is several blocks, or its partitions are not in their order.
+    """
+    if view.array.space == HBM:
+        return HbmPart(view.array, view.first[2], tuple((a.count, a.step) for a in view.axes))
+    key = (id(view.array), view.first[0])
+    block = blocks.setdefault(key, TileBlock(view.array, view.first[0]))
+    axes = [axis for axis in view.axes if axis.count > 1]
+    if any(axis.kind == BLOCK for axis in axes):
+        raise NkiError(f"{line}: {view!r} is several blocks; an instruction takes one")
+    rows = [axis for axis in axes if axis.kind == PARTITION]
+    if rows and (axes[0].kind != PARTITION or len(rows) > 1 or rows[0].step not in (0, 1)):
+        raise NkiError(f"{line}: {view!r}: partitions are its first axis, one after the other")
+    dims = tuple((axis.count, axis.step) for axis in axes if axis.kind != PARTITION)
+    count = rows[0].count if rows else 1
+    return Part(block, view.first[1], count, view.first[2], dims or ((1, 1),))
 
 
 def _uses(ops: list[BlockOperation]) -> dict[int, list[int]]:

@@ -8,11 +8,14 @@ free the block used longest ago leaves: to HBM and back, or, if it was loaded an
 to be loaded again. PSUM is not spilled; a tile of at most a bank stays inside of one.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
 
 from tilesmith.families.trainium.nki.lowering import TileBlock
+
+Room = tuple["PlacedSegment", list[TileBlock]]
+"""Where a block goes, and the live blocks that leave for it."""
 
 
 @dataclass(eq=False)
@@ -21,6 +24,7 @@ class PlacedSegment:
 
     Attributes:
         used: when it was last worked on; live: whether it will be again.
+        before, after: its neighbours in memory.
     """
 
     first: int
@@ -28,10 +32,15 @@ class PlacedSegment:
     block: TileBlock | None = None
     used: int = -1
     live: bool = False
+    before: "PlacedSegment | None" = None
+    after: "PlacedSegment | None" = None
 
 
 class PlacingMemory:
     """One memory: see the module's docstring.
+
+    Segments are linked in the order of their bytes, live ones stand in the order of their last use,
+    so that what has to leave is met first.
 
     Attributes:
         unit: sizes are multiples of it; bank: bytes that a tile of no more stays inside (0: none).
@@ -39,9 +48,16 @@ class PlacingMemory:
 
     def __init__(self, size: int, unit: int, bank: int = 0) -> None:
         self.size, self.unit, self.bank, self.top = size, unit, bank, 0
-        self.segments: list[PlacedSegment] = []
+        self._last: PlacedSegment | None = None
+        self._live: OrderedDict[int, PlacedSegment] = OrderedDict()
+        self._empty: dict[int, PlacedSegment] = {}
         self._dead: dict[int, deque[PlacedSegment]] = {}
         self._held: dict[str, PlacedSegment] = {}
+
+    @property
+    def live(self) -> Iterable[PlacedSegment]:
+        """Segments whose blocks will be worked on again, the one used longest ago first."""
+        return self._live.values()
 
     def rounded(self, size: int) -> int:
         """Bytes that a block takes: in PSUM a half, quarter, ... of a bank, or whole banks."""
@@ -54,74 +70,120 @@ class PlacingMemory:
             part //= 2
         return part
 
-    def place(
-        self, size: int, now: int, evicts: bool
-    ) -> tuple[PlacedSegment, list[TileBlock]] | None:
-        """A segment of so many bytes, and the live blocks that leave it; None: there is none."""
-        size = self.rounded(size)
-        if self.bank:
-            return self._fresh(size) or self._free(size) or self._window(size, now, evicts)
-        return self._free(size) or self._fresh(size) or self._window(size, now, evicts)
+    def place(self, block: TileBlock, now: int, evicts: bool) -> Room | None:
+        """A segment for a block from `now` on, and the blocks that leave it; None: there is none."""
+        size = self.rounded(block.bytes)
+        order = (self._fresh, self._free) if self.bank else (self._free, self._fresh)
+        segment, leaving = order[0](size) or order[1](size), []
+        if segment is None:
+            taken = self._window(size, now, evicts)
+            if taken is None:
+                return None
+            leaving = [one.block for one in taken if one.live and one.block is not None]
+            segment = self._joined(taken, size)
+        segment.block = block
+        self.use(segment, now)
+        return segment, leaving
 
-    def _fresh(self, size: int) -> tuple[PlacedSegment, list[TileBlock]] | None:
+    def use(self, segment: PlacedSegment, now: int) -> None:
+        """A segment is worked on now, and will be again."""
+        segment.used, segment.live = now, True
+        self._empty.pop(id(segment), None)
+        self._live[id(segment)] = segment
+        self._live.move_to_end(id(segment))
+
+    def _fresh(self, size: int) -> PlacedSegment | None:
         """Bytes that nobody used yet."""
         step = min(size, self.bank) if self.bank else 1
         first = -(-self.top // step) * step
         if first + size > self.size:
             return None
         if first > self.top:
-            self.segments.append(PlacedSegment(self.top, first - self.top))
-        self.top = first + size
-        self.segments.append(PlacedSegment(first, size))
-        return self.segments[-1], []
+            self._append(first - self.top)
+        return self._append(size)
 
-    def _free(self, size: int) -> tuple[PlacedSegment, list[TileBlock]] | None:
+    def _append(self, size: int) -> PlacedSegment:
+        segment = PlacedSegment(self.top, size, before=self._last)
+        if self._last is not None:
+            self._last.after = segment
+        self._last = self._empty[id(segment)] = segment
+        self.top += size
+        return segment
+
+    def _free(self, size: int) -> PlacedSegment | None:
         """Bytes that a block of this size gave back: the latest in SBUF, the first in PSUM."""
         queue = self._dead.get(size)
         while queue:
             segment = queue.popleft() if self.bank else queue.pop()
             if segment.block is not None:
-                return segment, []
+                return segment
         return None
 
-    def _window(
-        self, size: int, now: int, evicts: bool
-    ) -> tuple[PlacedSegment, list[TileBlock]] | None:
-        """Adjacent segments that nothing is in, or else those used longest ago."""
+    def _window(self, size: int, now: int, evicts: bool) -> list[PlacedSegment] | None:
+        """Adjacent segments that nothing is in, the first such, or else those used longest ago."""
         if self.top < self.size:
-            self.segments.append(PlacedSegment(self.top, self.size - self.top))
-            self.top = self.size
-        best, stop, cost = (inf, inf), 0, 0
-        step = min(size, self.bank) if self.bank else 1
-        for at, begin in enumerate(self.segments):
-            if begin.first % step:
-                continue
-            total, latest, end = 0, (0.0, -1.0), at
-            while total < size and end < len(self.segments) and latest < best:
-                one = self.segments[end]
-                held = one.live and (one.used >= now or not evicts)
-                latest = max(latest, (inf, inf) if held else (float(one.live), float(one.used)))
-                total, end = total + one.size, end + 1
-            if total >= size and latest < best:
-                best, cost, stop = latest, at, end
-            if best[0] == 0.0:  # nobody has to leave
+            self._append(self.size - self.top)
+        begins = (e for e in self._empty.values() if e.before is None or e.before.live)
+        runs = filter(None, (self._run(one, size, {}) for one in begins))
+        taken = min(runs, key=lambda run: run[0].first, default=None)
+        leaving: dict[int, PlacedSegment] = {}
+        for key, one in self._live.items() if taken is None and evicts else ():
+            if one.used >= now:
                 break
-        if best == (inf, inf):
-            return None
-        taken = self.segments[cost:stop]
-        leaving = [one.block for one in taken if one.live and one.block is not None]
+            leaving[key] = one
+            taken = self._run(one, size, leaving)
+            if taken is not None:
+                break
+        return taken
+
+    def _run(
+        self, inside: PlacedSegment, size: int, leaving: dict[int, PlacedSegment]
+    ) -> list[PlacedSegment] | None:
+        """Segments of so many bytes round one that are empty, or leave; None: they are fewer."""
+        step = min(size, self.bank) if self.bank else 1
+        begin, total = inside, 0
+        while begin.before is not None and (
+            not begin.before.live or id(begin.before) in leaving
+        ):  # fmt: skip
+            begin = begin.before
+        taken: list[PlacedSegment] = []
+        one: PlacedSegment | None = begin
+        while one is not None and (not one.live or id(one) in leaving) and total < size:
+            if taken or one.first % step == 0:
+                taken.append(one)
+                total += one.size
+            one = one.after
+        return taken if total >= size else None
+
+    def _joined(self, taken: list[PlacedSegment], size: int) -> PlacedSegment:
+        """One segment in place of several, and what is left of them."""
         for one in taken:
             one.live, one.block = False, None
-        segment = PlacedSegment(taken[0].first, size)
-        rest = taken[-1].first + taken[-1].size - segment.first - size
-        tail = [PlacedSegment(segment.first + size, rest)] if rest else []
-        self.segments[cost:stop] = [segment, *tail]
-        return segment, leaving
+            self._live.pop(id(one), None)
+            self._empty.pop(id(one), None)
+        end = taken[-1].first + taken[-1].size
+        before, after = taken[0].before, taken[-1].after
+        parts = [PlacedSegment(taken[0].first, size)]
+        if parts[0].first + size < end:
+            parts.append(PlacedSegment(parts[0].first + size, end - parts[0].first - size))
+        for part in parts:
+            part.before = before
+            if before is not None:
+                before.after = part
+            before = self._empty[id(part)] = part
+        parts[-1].after = after
+        if after is None:
+            self._last = parts[-1]
+        else:
+            after.before = parts[-1]
+        return parts[0]
 
     def release(self, segment: PlacedSegment, site: str = "") -> None:
         """Its block is not used any more. What DMA works on is given back only when the next of its
         site is: two places take turns."""
         segment.live = False
+        del self._live[id(segment)]
+        self._empty[id(segment)] = segment
         if site:
             before = self._held.get(site)
             self._held[site] = segment

@@ -8,6 +8,7 @@ itself; a process of its own keeps its modules, and the names under which ours s
 """
 
 import ast
+import gc
 import json
 import runpy
 import sys
@@ -151,6 +152,7 @@ def _built(trace: Trace, name: str, core: Core) -> InstructionStream:
 
 
 def main(folder: Path) -> int:
+    gc.disable()  # nearly all that is made is kept: looking for garbage takes half of a trace
     try:
         traced(json.loads((folder / "request.json").read_text()), folder)
     except TilesmithError as error:

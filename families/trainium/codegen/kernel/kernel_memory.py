@@ -158,6 +158,7 @@ class KernelMemory:
         self.by_hand = caller() is not None
         self._held: dict[Space, dict[tuple[int, int], HeldTile]] = {}
         self._tensors: list[HbmTensor] = []
+        self._names: set[str] = set()
         self._allocations: list[Allocation] = []
         self._origins: list[tuple[Buffers, int] | None] = []
         self._accesses: dict[Key, int] = {}
@@ -181,11 +182,12 @@ class KernelMemory:
         return self._tensor(name, shape, dtype, "temporary")
 
     def _tensor(self, name: str, shape: Sequence[int], dtype: str, role: str) -> HbmView:
-        if any(known.name == name for known in self._tensors):
+        if name in self._names:
             raise KernelError(f"kernel '{self.name}' has two tensors named '{name}'")
         _dtype(dtype)
         line = line_text(caller()) if self.by_hand else ""
         extents = _extents(name, shape, 0)
+        self._names.add(name)
         self._tensors.append(HbmTensor(name, tuple(extents), dtype, role, line))
         return HbmView(name, len(self._tensors) - 1, dtype, 0, dense(extents))
 

@@ -14,7 +14,9 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from functools import cached_property
+from itertools import islice
+from typing import Any, NoReturn, TypeVar
 
 from tilesmith.families.trainium.nki.notation.dtypes import DType, dtype_of
 from tilesmith.families.trainium.nki.notation.errors import NkiError
@@ -110,16 +112,28 @@ class NkiFunction:
     def short(self) -> str:
         return self.name.rpartition(".")[2]
 
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """What parameters are unless they are given; those that have to be are empty."""
+        return {name: one.default for name, one in self.signature.parameters.items()}
+
     def __call__(self, *args: Any, **options: Any) -> Any:
+        given = {**self.defaults, **options}
+        given.update(zip(self.defaults, args, strict=False))
+        twice = any(name in options for name in islice(self.defaults, len(args)))
+        lacks = any(value is inspect.Parameter.empty for value in given.values())
+        if lacks or twice or max(len(given), len(args)) > len(self.defaults):
+            self._refuse(args, options)
+        return self.body(NkiCall(self.name, given))
+
+    def _refuse(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
+        """Say what is wrong with arguments."""
         try:
-            bound = self.signature.bind(*args, **options)
+            self.signature.bind(*args, **options)
         except TypeError as error:
             names = [n for n in self.signature.parameters if n not in COMMON]
             raise NkiError(f"{self.name}: {error}; it takes {', '.join(names)}") from None
-        bound.apply_defaults()
-        given = dict(bound.arguments)
-        given |= given.pop("rest", {})
-        return self.body(NkiCall(self.name, given))
+        raise AssertionError("a signature takes what its parameters do not")
 
 
 def _signature(text: str, dst: str) -> inspect.Signature:

@@ -11,6 +11,7 @@ tensor; whatever is written or read goes through the trace that its tensor belon
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -166,7 +167,7 @@ class TensorView:
     def __getitem__(self, key: Any) -> "TensorView":
         parts = _spelled_out(key, self)
         indices = [part for part in parts if isinstance(part, AffineIndex)]
-        spanned = np.broadcast_shapes(*(index.shape for index in indices)) if indices else ()
+        spanned = _spanned(tuple(index.shape for index in indices)) if indices else ()
         crossed = [ViewAxis(-1, count, 0) for count in spanned]
         first, sliced, limits = list(self.first), [], []
         for axis, part in zip(self.axes, [p for p in parts if p is not None], strict=True):
@@ -332,6 +333,12 @@ def fitting(view: TensorView, shape: Sequence[int]) -> TensorView:
             view, tuple(ViewAxis(FREE, 1, 0) if n == 1 else next(left) for n in shape)
         )
     return view.reshape(tuple(shape))
+
+
+@lru_cache(4096)
+def _spanned(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """The axes that indices span together."""
+    return np.broadcast_shapes(*shapes)
 
 
 def _spelled_out(key: Any, view: TensorView) -> tuple[Any, ...]:
