@@ -71,7 +71,7 @@ class PlacingMemory:
         return part
 
     def place(self, block: TileBlock, now: int, evicts: bool) -> Room | None:
-        """A segment for a block from `now` on, and the blocks that leave it; None: there is none."""
+        """A segment for a block from `now` on, and the blocks that leave it; None: no room."""
         size = self.rounded(block.bytes)
         order = (self._fresh, self._free) if self.bank else (self._free, self._fresh)
         segment, leaving = order[0](size) or order[1](size), []
