@@ -6,6 +6,7 @@ Loops that are compiled to native code take arrays by name, as many as they need
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 LINES, PARAMETERS = 400, 8
 IMPORT = ast.Import | ast.ImportFrom
+HEAD = re.compile(r"\bdef \w+\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -30,6 +32,9 @@ def sources() -> Iterator[tuple[str, str]]:
 
 def crowded(source: str) -> Iterator[str]:
     """Functions with too many parameters, as `name(number)`; `self` and `cls` do not count."""
+    heads = HEAD.findall(source)
+    if len(heads) == source.count("def ") and all(h.count(",") < PARAMETERS for h in heads):
+        return  # parsing all sources takes seconds
     for node in statements(source):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -64,7 +69,8 @@ def test_imports_are_not_counted() -> None:
 
 
 def test_no_file_is_longer_than_400_lines() -> None:
-    lines = {name: size(source) for name, source in sources()}
+    long = ((name, source) for name, source in sources() if len(source.splitlines()) > LINES)
+    lines = {name: size(source) for name, source in long}
     assert {name: number for name, number in lines.items() if number > LINES} == {}
 
 

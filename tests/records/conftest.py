@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Connection, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from benchmarks.subjects.postgres_server import binaries, server_user
 from tilesmith.records import Database, Toolchain, TuningRecord
+from tilesmith.records.schema.models import metadata
 from tilesmith.search_space.results.measure import MeasureResult
 from tilesmith.search_space.spaces.config import Config
 
@@ -144,18 +145,76 @@ def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+class _Emptied:
+    """A server's database, empty again: migrations run the first time, and after tests that changed
+    the tables or what the migrations wrote into them; else rows are removed and numbers restart.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+        self._migrated: list[tuple[Any, ...]] = []
+
+    def location(self) -> str:
+        """The URL, once the database is empty."""
+        with self._engine.begin() as connection:
+            if self._migrated and _state(connection) == self._migrated:
+                _remove_rows(connection)
+                return self._url
+            connection.execute(text("DROP SCHEMA public CASCADE"))
+            connection.execute(text("CREATE SCHEMA public"))
+        Database.open(self._url).close()
+        with self._engine.begin() as connection:
+            self._migrated = _state(connection)
+        return self._url
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+_OF_MIGRATIONS = ("about", "schema_version")
+"""Tables whose rows migrations write."""
+
+_COLUMNS = """SELECT relname, relkind, attname, atttypid, attnotnull, atthasdef FROM pg_attribute
+JOIN pg_class ON attrelid = pg_class.oid
+WHERE relnamespace = 'public'::regnamespace AND attnum > 0 ORDER BY relname, attnum"""
+
+
+def _state(connection: Connection) -> list[tuple[Any, ...]]:
+    """Columns of all tables, indices and views, and the rows of `_OF_MIGRATIONS`."""
+    columns = [tuple(row) for row in connection.execute(text(_COLUMNS))]
+    if not {row[0] for row in columns}.issuperset(_OF_MIGRATIONS):
+        return columns
+    rows = (connection.execute(text(f"SELECT * FROM {table}")) for table in _OF_MIGRATIONS)
+    return columns + sorted(tuple(row) for found in rows for row in found)
+
+
+def _remove_rows(connection: Connection) -> None:
+    tables = [name for name in metadata.tables if name not in _OF_MIGRATIONS]
+    asked = ", ".join(f"EXISTS (SELECT 1 FROM {table})" for table in tables)
+    holding = connection.execute(text(f"SELECT {asked}")).one()
+    if full := [table for table, some in zip(tables, holding, strict=True) if some]:
+        connection.execute(text(f"TRUNCATE {', '.join(full)} CASCADE"))
+    used = "SELECT sequencename FROM pg_sequences WHERE last_value IS NOT NULL"
+    for (sequence,) in connection.execute(text(used)).all():
+        connection.execute(text(f"ALTER SEQUENCE {sequence} RESTART"))
+
+
+@pytest.fixture(scope="session")
+def emptied(postgres: str) -> Iterator[_Emptied]:
+    """The server's database, which every test that asks for its location gets without rows."""
+    server = _Emptied(postgres)
+    yield server
+    server.close()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def location(request: pytest.FixtureRequest, tmp_path: Path, empty_file: Path) -> str:
     """Where an empty database is, once for each backend."""
     if request.param == "sqlite":
         return str(shutil.copy(empty_file, tmp_path / "tuning.db"))
-    url = request.getfixturevalue("postgres")
-    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
-        connection.execute(text("DROP SCHEMA public CASCADE"))
-        connection.execute(text("CREATE SCHEMA public"))
-    engine.dispose()
-    return str(url)
+    server: _Emptied = request.getfixturevalue("emptied")
+    return server.location()
 
 
 @pytest.fixture
