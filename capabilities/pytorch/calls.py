@@ -32,10 +32,9 @@ def called(
         ModelError: a tensor's shape, element type or device is not what was compiled for.
         JobError: as `Executable.run`.
     """
-    sources = signature.sources
     given = {
         source.name: array_of(_real(tensor), f"argument '{source.name}'")
-        for source, tensor in zip(sources, tensors, strict=True)
+        for source, tensor in zip(signature.sources, tensors, strict=True)
     }
     arrays = executable.run(given)
     outputs = [tensor_of(arrays[info.name]) for info in executable.outputs]
@@ -58,6 +57,8 @@ def results_of(
         outputs: tensors of the program, or numbers.
         tensors: as for `called`.
     """
+    if signature.is_plain:
+        return list(outputs)
     written: dict[int, torch.Tensor] = {}
     for output, source in signature.writes:
         written[output] = tensors[source]

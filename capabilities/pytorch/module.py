@@ -54,6 +54,8 @@ class CompiledModule:
         }
         self._whole = whole
         self._flat = _leaves_in_order(model.signature)
+        places = [-1 if s.state is not None else s.leaf for s in model.signature.sources]
+        self._in_order = places == list(range(self._flat))
         self._is_one = model.signature.results.is_leaf()
         self.executable = whole or self._executable(model.shapes)
 
@@ -66,11 +68,12 @@ class CompiledModule:
             JobError: as `Executable.run`.
         """
         leaves: Sequence[Any] = args
-        flat = len(args) == self._flat and not kwargs
-        if not (flat and all(isinstance(arg, torch.Tensor) for arg in args)):
+        if kwargs or len(args) != self._flat or not all(map(torch.is_tensor, args)):
             leaves = self._leaves(args, kwargs)
         signature = self.model.signature
-        tensors = [_tensor(source, leaves) for source in signature.sources]
+        tensors = leaves
+        if leaves is not args or not self._in_order:
+            tensors = [_tensor(source, leaves) for source in signature.sources]
         executable = self.executable
         if self._symbolic and self._whole is None:
             shapes = zip(signature.sources, tensors, strict=True)

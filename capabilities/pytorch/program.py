@@ -8,6 +8,7 @@ says how a call's arguments become the former, and how results and writes come o
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -85,6 +86,13 @@ class CallSignature:
     given: tuple[Result, ...]
     writes: tuple[tuple[int, int], ...]
     complex: frozenset[int] = frozenset()
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether a call gives the program's outputs, one by one, and writes nothing."""
+        outputs = tuple(result.output for result in self.given)
+        numbers = any(result.number for result in self.given)
+        return outputs == tuple(range(len(outputs))) and not self.writes and not numbers
 
 
 @dataclass

@@ -95,6 +95,8 @@ def apart(value: Any, memory: NDArray[Any]) -> Any:
 
 def own(value: Any) -> Any:
     """A copy of a value for the caller to keep."""
+    if type(value) is np.ndarray:
+        return value.copy()
     if isinstance(value, list | tuple):
         return [own(element) for element in value]
     return value if value is None else np.array(value)

@@ -12,7 +12,7 @@ input's array holds the output, and is what the caller gets as that output.
 """
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -64,6 +64,11 @@ class CallersMemory:
                 self._homes[name] = self._at[name] = home
                 self._moves[name] = [p.movable(home, home + size) for p in programs]
 
+    @property
+    def names(self) -> Collection[str]:
+        """The tensors that may."""
+        return self._homes.keys()
+
     def take(self, ref: TensorRef, array: Any) -> bool:
         """Let an input be where the array is; False where its values have to be copied instead."""
         if ref.info.name not in self._homes or not (address := _address(array, ref)):
@@ -72,9 +77,7 @@ class CallersMemory:
         return True
 
     def give(self, ref: TensorRef) -> Any:
-        """Memory for the caller that an output will lie in; None where it has to be copied."""
-        if ref.info.name not in self._homes:
-            return None
+        """Memory for the caller that an output will lie in; the output is one of `names`."""
         array, address = empty_on_a_line(ref.info.dims, to_numpy(ref.info.dtype), ref.info.nbytes)
         self._move(ref.info.name, address)
         return array

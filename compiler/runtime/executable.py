@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -92,12 +93,12 @@ class Executable(CompiledModel):
                 pass
 
     # -- questions ------------------------------------------------------------------------------
-    @property
+    @cached_property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """What `run` takes, in order."""
         return tuple(ref.info for ref in self.recipe.inputs)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """What `run` gives, in order."""
         return tuple(ref.info for ref in self.recipe.outputs)

@@ -5,6 +5,7 @@ their width and are named again on the other side. Invariant: an array made of a
 tensor's memory alive, and the other way round.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ _CARRIED = {
 }
 _NAMED = {to_numpy(name): (kind, carrier) for kind, (name, carrier) in _CARRIED.items()}
 _CARRIERS = {torch.uint16: np.uint16, torch.uint8: np.uint8}
+_numpy: Callable[[torch.Tensor], NDArray[Any]] = torch.Tensor.numpy
 
 
 def array_of(tensor: torch.Tensor, what: str = "a tensor") -> NDArray[Any]:
@@ -34,6 +36,11 @@ def array_of(tensor: torch.Tensor, what: str = "a tensor") -> NDArray[Any]:
     Raises:
         ModelError: it lies on another device than the CPU, or is no plain tensor of numbers.
     """
+    if tensor.dtype not in _CARRIED:
+        try:  # in a third of what DLPack takes, and of what looking first takes
+            return _numpy(tensor)
+        except (RuntimeError, TypeError):
+            pass  # what follows says why, or does what has to be done first
     if not tensor.is_cpu or tensor.layout is not torch.strided:
         kind = tensor.layout if tensor.is_cpu else tensor.device
         raise ModelError(f"{what} is on {kind}; dense tensors on the CPU are expected")
@@ -46,8 +53,7 @@ def array_of(tensor: torch.Tensor, what: str = "a tensor") -> NDArray[Any]:
             name, carrier = _CARRIED[tensor.dtype]
             carried: NDArray[Any] = tensor.view(carrier).numpy()
             return carried.view(to_numpy(name))
-        array: NDArray[Any] = tensor.numpy()  # in a third of what DLPack takes
-        return array
+        return _numpy(tensor)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ModelError(

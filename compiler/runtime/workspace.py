@@ -112,21 +112,34 @@ class Workspace:
         self.segments = self._segments_of(recipe.steps, self._natives)
         linked = [] if recipe.updates else [native.call for native in self._natives]
         self._passed = CallersMemory(recipe, linked, self.memory.arena)
+        passed = self._passed.names
+        self._lent = [ref for ref in recipe.outputs if ref.info.name in passed]
+        self._kept = [ref for ref in recipe.outputs if ref.info.name not in passed]
+        self._outputs = dict.fromkeys(ref.info.name for ref in recipe.outputs)
+        copied = {
+            ref.info.name: self._view(ref)
+            for ref in recipe.inputs
+            if ref.place.region == "arena" and ref.info.name not in passed
+        }
+        self._copied = tuple(copied.items())
+        self._placed_each = [ref for ref in recipe.inputs if ref.info.name not in copied]
 
     # -- a whole run ----------------------------------------------------------------------------
     def run(self, inputs: Arrays, copy: Callable[[Any], Any]) -> dict[str, NDArray[Any]]:
         """Run the model on inputs that were checked; see `Executable.run`."""
         try:
             values = self._placed(inputs, self._passed)
-            outputs = {ref.info.name: self._passed.give(ref) for ref in self.recipe.outputs}
+            outputs: dict[str, Any] = self._outputs.copy()
+            for ref in self._lent:
+                outputs[ref.info.name] = self._passed.give(ref)
             for part in self.segments:
                 part.run(values)
-            rest = (ref for ref in self.recipe.outputs if outputs[ref.info.name] is None)
-            results = {ref.info.name: self.read(ref, values) for ref in rest}
-            self._updated.finish(inputs, results)
             updated = self._updated.outputs
-            for name, value in results.items():
-                outputs[name] = value if name in updated else copy(value)
+            for ref in self._kept:
+                value = self.read(ref, values)
+                outputs[ref.info.name] = value if ref.info.name in updated else copy(value)
+            if updated:
+                self._updated.finish(inputs, outputs)
             return outputs
         finally:
             self._passed.home()  # the caller's memory may be gone by the next run
@@ -199,7 +212,9 @@ class Workspace:
         """Put inputs where kernels read them; `passed` takes those that may be where the caller
         has them."""
         values: Values = {}
-        for ref in self.recipe.inputs:
+        for name, view in self._copied:
+            view[...] = inputs[name]
+        for ref in self._placed_each:
             array = inputs[ref.info.name]
             if ref.place.region != "caller" and not (passed and passed.take(ref, array)):
                 self._put(ref, array, values)
