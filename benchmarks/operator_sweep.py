@@ -89,8 +89,8 @@ class Outcome:
 
 
 @cache
-def cases() -> dict[str, list[Case]]:
-    """ONNX's cases of one plain node, by operator."""
+def cases(most: int = CASES) -> dict[str, list[Case]]:
+    """ONNX's cases of one plain node, so many of them, by operator."""
     warnings.filterwarnings("ignore")
     found: dict[str, list[Case]] = defaultdict(list)
     for entry in sorted(load_model_tests(kind="node"), key=lambda c: str(c.name)):
@@ -98,7 +98,7 @@ def cases() -> dict[str, list[Case]]:
         if len(model.graph.node) != 1 or model.graph.node[0].domain not in ("", "ai.onnx"):
             continue
         node = model.graph.node[0]
-        if node.op_type in SKIPPED or len(found[node.op_type]) >= CASES:
+        if node.op_type in SKIPPED or len(found[node.op_type]) >= most:
             continue
         inputs = _inputs(entry, model)
         if inputs is not None:
@@ -135,17 +135,17 @@ def variants(case: Case) -> Iterator[tuple[str, onnx.ModelProto, dict[str, NDArr
         opset = max(schema.since_version, FIRST_OPSET)
         if defs.get_schema(schema.name, min(opset, newest)).since_version != schema.since_version:
             continue  # replaced before the first opset of all
-        said = _as_said_in(case, schema)
+        said = as_said_in(case, schema)
         if said is None:
             continue
-        for kind in _kinds(schema):
-            typed = _typed(said, schema, kind)
-            if typed is not None:
+        for kind in kinds(schema):
+            each = typed(said, schema, kind)
+            if each is not None:
                 name = f"{schema.name} {case.name} opset={opset} {kind or 'as it is'}"
-                yield name, _model(typed, schema, opset), typed.inputs
+                yield name, _model(each, schema, opset), each.inputs
 
 
-def _as_said_in(case: Case, schema: Any) -> Case | None:
+def as_said_in(case: Case, schema: Any) -> Case | None:
     """The case as a version of the operator has it; None where that has other attributes."""
     node, inputs = onnx.NodeProto(), dict(case.inputs)
     node.CopyFrom(case.node)
@@ -164,6 +164,8 @@ def _as_said_in(case: Case, schema: Any) -> Case | None:
             plain = [plain] if wants_list and not isinstance(plain, list) else plain
             plain = plain[0] if not wants_list and isinstance(plain, list) else plain
             kind = attribute.type.value
+            if attribute.type.name == "FLOAT":
+                plain = float(plain)
             node.attribute.append(helper.make_attribute(formal, plain, attr_type=kind))
         del node.input[position]
     while node.input and not node.input[-1]:
@@ -178,7 +180,7 @@ def _as_said_in(case: Case, schema: Any) -> Case | None:
     return Case(case.name, node, inputs) if fits else None
 
 
-def _kinds(schema: Any) -> Sequence[str]:
+def kinds(schema: Any) -> Sequence[str]:
     """Element types its first input may have, "" where it is of one alone."""
     if not schema.inputs:
         return ("",)
@@ -188,7 +190,7 @@ def _kinds(schema: Any) -> Sequence[str]:
     return [kind for kind in kinds if kind in _DTYPES] or ("",)
 
 
-def _typed(case: Case, schema: Any, kind: str) -> Case | None:
+def typed(case: Case, schema: Any, kind: str) -> Case | None:
     """The case with inputs of the first one's type converted to another."""
     if not kind or not case.node.input:
         return case
@@ -217,20 +219,28 @@ def _converted(value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.asarray(value).astype(dtype)
 
 
-def _model(case: Case, schema: Any, opset: int) -> onnx.ModelProto:
-    """A model of the node: what is not of the first input's type is a constant."""
+def varied(case: Case, schema: Any) -> set[str]:
+    """The inputs that are of the first one's type; others say how it is computed."""
     first = schema.inputs[0].type_str if schema.inputs else ""
-    constant: list[str] = []
+    found = set(case.inputs)
     for position, name in enumerate(case.node.input):
         formal = schema.inputs[min(position, len(schema.inputs) - 1)]
         if name and position and formal.type_str != first:
-            constant.append(name)
+            found.discard(name)
+    return found
+
+
+def _model(case: Case, schema: Any, opset: int) -> onnx.ModelProto:
+    """A model of the node: what is not of the first input's type is a constant."""
+    inputs = varied(case, schema)
     given = [
         helper.make_tensor_value_info(name, _number(value), value.shape)
         for name, value in case.inputs.items()
-        if name not in constant
+        if name in inputs
     ]
-    weights = [numpy_helper.from_array(case.inputs[name], name) for name in dict.fromkeys(constant)]
+    weights = [
+        numpy_helper.from_array(v, name) for name, v in case.inputs.items() if name not in inputs
+    ]
     results = [onnx.ValueInfoProto(name=name) for name in case.node.output if name]
     graph = helper.make_graph([case.node], "variant", given, results, weights)
     imports = [helper.make_opsetid("", opset)]

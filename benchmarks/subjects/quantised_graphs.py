@@ -66,10 +66,12 @@ class Graph:
         constants, feeds: initialisers and inputs.
         values: every tensor's value on these inputs.
         codings: scale and zero point that a tensor of bytes was made with, by their names.
+        empty: whether tensors of no elements are kept.
     """
 
     rng: np.random.Generator
     opset: int
+    empty: bool = False
     constants: Values = field(default_factory=dict)
     feeds: Values = field(default_factory=dict)
     values: Values = field(default_factory=dict)
@@ -92,25 +94,40 @@ class Graph:
         return self.constants[name] if name in self.constants else self.values[name]
 
     def add(
-        self, operator: str, *inputs: str, results: int = 1, domain: str = "", **attributes: Any
+        self,
+        operator: str,
+        *inputs: str,
+        results: int | Sequence[bool] = 1,
+        domain: str = "",
+        **attributes: Any,
     ) -> tuple[str, ...]:
-        """Append a node; () where onnxruntime does not compute it."""
-        names = tuple(f"t{len(self.steps)}_{place}" for place in range(results))
+        """Append a node; () where onnxruntime does not compute it.
+
+        Args:
+            results: how many, or which of its outputs it has.
+        """
+        which = [True] * results if isinstance(results, int) else results
+        names = tuple(f"t{len(self.steps)}_{n}" if has else "" for n, has in enumerate(which))
         if any(value == [] for value in attributes.values()):  # windows over no axis
             return ()
         node = helper.make_node(operator, inputs, names, names[0], domain=domain, **attributes)
+        names = tuple(name for name in names if name)
         try:
             session = plain_session(self._model([node], names, dict.fromkeys(inputs)))
             step = _Step(node, session)
             found = self._run(step, self.values)
         except Exception:  # whatever onnxruntime has against it
             return ()
-        if any(not value.size or not _finite(value) for value in found.values()):
+        if any(not self._kept(value) for value in found.values()):
             return ()
         self.steps.append(step)
         self.values.update(found)
-        self.read.update(inputs)
+        self.read.update(name for name in inputs if name)
         return names
+
+    def _kept(self, value: Any) -> bool:
+        plain = isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
+        return plain and (value.size > 0 or self.empty) and _finite(value)
 
     def one(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """The only result of a node; "" where there is none."""
@@ -152,14 +169,14 @@ class Graph:
         return {name: value for name, value in self.feeds.items() if name in self.read}
 
     def model(self) -> onnx.ModelProto:
-        used = {name: None for step in self.steps for name in step.node.input}
+        used = {name: None for step in self.steps for name in step.node.input if name}
         wanted = {name: None for name in used if name in self.constants or name in self.given}
         return self._model([step.node for step in self.steps], self.outputs, wanted)
 
     @staticmethod
     def _run(step: _Step, values: Mapping[str, Array]) -> Values:
         given = {i.name: values[i.name] for i in step.session.get_inputs()}
-        names = list(step.node.output)
+        names = [name for name in step.node.output if name]
         return dict(zip(names, step.session.run(names, given), strict=True))
 
     def reference(
@@ -183,7 +200,7 @@ class Graph:
 
 
 def _finite(value: Array) -> bool:
-    return value.dtype.kind != "f" or bool(np.isfinite(value).all() and np.abs(value).max() < 1e6)
+    return value.dtype.kind != "f" or bool(np.all(np.abs(value.astype(np.float64)) < 1e6))
 
 
 def _neighbours(value: Array, rng: np.random.Generator) -> Array:
@@ -194,25 +211,44 @@ def _neighbours(value: Array, rng: np.random.Generator) -> Array:
     return np.asarray(np.clip(moved, limits.min, limits.max).astype(value.dtype))
 
 
+def _bytes_or_floats(bytes_in: float) -> Callable[[Graph], object]:
+    """An input of bytes or, as often as `bytes_in` leaves it, of float32."""
+    shapes = [(1, 4, 6, 6), (2, 8, 5, 5), (1, 3, 12), (4, 8), (2, 3, 8), (1, 2, 4, 4, 4)]
+
+    def drawn(graph: Graph) -> object:
+        rng = graph.rng
+        if graph.feeds:
+            shape = next(iter(graph.feeds.values())).shape
+        else:
+            shape = shapes[int(rng.choice(len(shapes), p=[0.3, 0.2, 0.1, 0.2, 0.15, 0.05]))]
+        if rng.random() < bytes_in:
+            low, high = (0, 256) if rng.random() < 0.6 else (-128, 128)
+            dtype = np.uint8 if low == 0 else np.int8
+            return graph.input(rng.integers(low, high, shape).astype(dtype))
+        floats = (rng.standard_normal(shape) * rng.choice([0.5, 1, 4])).astype(np.float32)
+        return graph.input(floats)
+
+    return drawn
+
+
 def random_graph(
-    rng: np.random.Generator, steps: Sequence[Callable[[Graph], object]], bytes_in: float = 0.25
+    rng: np.random.Generator,
+    steps: Sequence[Callable[[Graph], object]],
+    bytes_in: float = 0.25,
+    draw: Callable[[Graph], object] | None = None,
+    opsets: Sequence[int] = OPSETS,
 ) -> Graph:
     """A model of four to fourteen nodes.
 
     Args:
         steps: what may be appended.
         bytes_in: the share of inputs that are bytes.
+        draw: adds an input; None: bytes and float32 of one shape.
+        opsets: those it may be of.
     """
-    graph = Graph(rng, int(rng.choice(OPSETS)))
-    shapes = [(1, 4, 6, 6), (2, 8, 5, 5), (1, 3, 12), (4, 8), (2, 3, 8), (1, 2, 4, 4, 4)]
-    shape = shapes[int(rng.choice(len(shapes), p=[0.3, 0.2, 0.1, 0.2, 0.15, 0.05]))]
+    graph = Graph(rng, int(rng.choice(opsets)))
     for _ in range(int(rng.integers(1, 3))):
-        if rng.random() < bytes_in:
-            low, high = (0, 256) if rng.random() < 0.6 else (-128, 128)
-            dtype = np.uint8 if low == 0 else np.int8
-            graph.input(rng.integers(low, high, shape).astype(dtype))
-        else:
-            graph.input((rng.standard_normal(shape) * rng.choice([0.5, 1, 4])).astype(np.float32))
+        (draw or _bytes_or_floats(bytes_in))(graph)
     wanted = int(rng.integers(4, 15))
     for _ in range(10 * wanted):
         steps[int(rng.integers(len(steps)))](graph)

@@ -39,7 +39,11 @@ class WidenFloats(Pass):
     name = "widen-floats"
 
     def run(self, graph: Graph) -> Graph:
-        ends = [info for info in (*graph.inputs, *graph.outputs) if _is_narrow(info)]
+        ends = [
+            info
+            for info in (*graph.inputs, *graph.outputs)
+            if any(narrow in info.dtype for narrow in NARROW)  # or a sequence of such
+        ]
         odd = any(_is_odd(node) for node in graph.nodes) or graph.updates
         if odd or not all(info.known and info.elements for info in ends):
             return graph

@@ -117,3 +117,23 @@ def test_types_are_texts(text: str) -> None:
     assert value_type(onnx_type(text, numbers), names) == text
     assert not is_value_type("float32")
     assert not is_value_type("sequence(list)")
+
+
+def test_a_sequence_of_16_bit_floats_comes_out_as_one(tmp_path: Path) -> None:
+    """Beside kernels that widen what they read."""
+    text = "g (float16[2, 4] x) => (seq(float16[2, 2]) s, float16[2, 4] y)"
+    model = model_of(f"{text} {{ n = Constant<value = int64 {{2}}>() "
+                     "s = SplitToSequence<axis = 1>(x, n) y = Relu(x) }")  # fmt: skip
+    x = np.arange(8, dtype=np.float16).reshape(2, 4)
+    found = ran(model, {"x": x}, tmp_path)
+    assert [part.dtype for part in found["s"]] == [np.float16] * 2
+    np.testing.assert_array_equal(found["s"][1], x[:, 2:])
+
+
+def test_an_optional_value_of_an_initialiser_is_taken() -> None:
+    """At opset 15, where OptionalGetElement takes no plain tensor."""
+    text = "g (int32[2] x) => (int32[2] y)"
+    nodes = "{ o = Optional(w) v = OptionalGetElement(o) y = Add(v, x) }"
+    model = model_of(text + nodes, 15, w=np.array([3, 4], np.int32))
+    found = ts.compile(model).run({"x": np.array([1, 1], np.int32)})
+    assert found["y"].tolist() == [4, 5]

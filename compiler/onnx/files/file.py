@@ -149,7 +149,7 @@ def _check_deprecated(bare: onnx.ModelProto) -> None:
     Runtime's quantiser writes one at earlier opsets, too.
     """
     version = max((e.version for e in bare.opset_import if e.domain in ("", "ai.onnx")), default=0)
-    for node in bare.graph.node:
+    for node in list(_nodes(bare.graph)):
         last = _OF_OTHER_OPSETS.get(node.op_type, 0)
         if version < last and node.domain in ("", "ai.onnx"):
             context = onnx.checker.C.CheckerContext()
@@ -166,7 +166,7 @@ def _hide_expanded(bare: onnx.ModelProto) -> None:
     """Let the checker take operators for another domain's that ONNX has at later opsets only, or
     not at all: they are written as others when they are read (`compiler.rewriting.expansion`)."""
     version = max((e.version for e in bare.opset_import if e.domain in ("", "ai.onnx")), default=1)
-    for node in bare.graph.node:
+    for node in _nodes(bare.graph):
         if node.domain in ("", "ai.onnx") and expansion_of(node.op_type, "", version):
             node.domain = OPTIMISERS
     if OPTIMISERS not in {e.domain for e in bare.opset_import}:

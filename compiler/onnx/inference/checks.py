@@ -254,7 +254,7 @@ def _check_dtypes(node: Node, schema: OpSchema, tensors: Mapping[str, TensorInfo
         if formal is None or dtype not in DTYPE_NUMBERS:  # unknown, or a sequence
             continue
         variable = formal.type_str
-        types = allowed.get(variable, (variable,))
+        types = [_held(kind) for kind in allowed.get(variable, (variable,))]
         if not any("(" in kind and kind.endswith(f"({_spelt(dtype)})") for kind in types):
             known = ", ".join(_dtypes_of(types)) or variable
             raise ModelError(
@@ -268,6 +268,11 @@ def _check_dtypes(node: Node, schema: OpSchema, tensors: Mapping[str, TensorInfo
                 f"operand '{name}' ('{formal.name}') is of dtype {dtype}; they have to be the "
                 "same, so put a Cast before one of them"
             )
+
+
+def _held(kind: str) -> str:
+    """A type of ONNX's without `optional` around it: a known value is the tensor that it holds."""
+    return kind[len("optional(") : -1] if kind.startswith("optional(") else kind
 
 
 def _spelt(dtype: str) -> str:
