@@ -24,8 +24,8 @@ import onnx
 from numpy.typing import NDArray
 
 try:
-    from benchmarks.subjects.quantised_graphs import Graph, random_graph
-    from benchmarks.subjects.quantised_steps import STEPS
+    from benchmarks.subjects.graphs.quantised_graphs import Graph, random_graph
+    from benchmarks.subjects.graphs.quantised_steps import STEPS
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -20,8 +20,8 @@ import onnx
 from numpy.typing import NDArray
 
 try:
-    from benchmarks.subjects.moving_steps import move, number
-    from benchmarks.subjects.quantised_graphs import Graph, plain_session, random_graph
+    from benchmarks.subjects.graphs.moving_steps import move, number
+    from benchmarks.subjects.graphs.quantised_graphs import Graph, plain_session, random_graph
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

@@ -31,9 +31,9 @@ import onnx
 from numpy.typing import NDArray
 
 try:
-    from benchmarks.subjects.other_forms import said_otherwise
-    from benchmarks.subjects.quantised_graphs import Graph, Values, random_graph
-    from benchmarks.subjects.suite_steps import any_operator, draw
+    from benchmarks.subjects.graphs.other_forms import said_otherwise
+    from benchmarks.subjects.graphs.quantised_graphs import Graph, Values, random_graph
+    from benchmarks.subjects.graphs.suite_steps import any_operator, draw
 except ModuleNotFoundError as absent:
     needs = f"no module '{absent.name}' here; what this needs, and how it is run, stands at its top"
     raise SystemExit(needs) from None

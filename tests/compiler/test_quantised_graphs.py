@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks import quantised_fuzzing, quantising_fuzzing
 from benchmarks.quantised_fuzzing import REASONS, compared, outcome
-from benchmarks.subjects.quantised_graphs import random_graph
-from benchmarks.subjects.quantised_steps import STEPS
+from benchmarks.subjects.graphs.quantised_graphs import random_graph
+from benchmarks.subjects.graphs.quantised_steps import STEPS
 from tilesmith.search_space.support.errors import ModelError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "quantisation.md"

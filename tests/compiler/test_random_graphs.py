@@ -10,9 +10,9 @@ import onnx
 import pytest
 
 from benchmarks import random_graphs
-from benchmarks.subjects import suite_steps
-from benchmarks.subjects.other_forms import said_otherwise
-from benchmarks.subjects.quantised_graphs import Graph, random_graph
+from benchmarks.subjects.graphs import suite_steps
+from benchmarks.subjects.graphs.other_forms import said_otherwise
+from benchmarks.subjects.graphs.quantised_graphs import Graph, random_graph
 
 
 @pytest.mark.parametrize(

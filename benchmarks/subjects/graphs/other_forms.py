@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from benchmarks.subjects.quantised_graphs import Array, Graph, Values
+from benchmarks.subjects.graphs.quantised_graphs import Array, Graph, Values
 
 _INT64 = onnx.TensorProto.INT64
 _BOOL = onnx.TensorProto.BOOL

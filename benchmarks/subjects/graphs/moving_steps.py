@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from benchmarks.subjects.quantised_graphs import Array, Graph
+from benchmarks.subjects.graphs.quantised_graphs import Array, Graph
 
 
 def is_float(value: Array) -> bool:

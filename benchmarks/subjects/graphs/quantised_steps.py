@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.subjects.moving_steps import blocked_product, is_byte, is_float, move, number
-from benchmarks.subjects.quantised_graphs import MICROSOFT, WIDE, Array, Graph
+from benchmarks.subjects.graphs.moving_steps import blocked_product, is_byte, is_float, move, number
+from benchmarks.subjects.graphs.quantised_graphs import MICROSOFT, WIDE, Array, Graph
 
 Step = Callable[[Graph], object]
 

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import defs, helper
 
 from benchmarks import operator_sweep
-from benchmarks.subjects.quantised_graphs import Array, Graph
+from benchmarks.subjects.graphs.quantised_graphs import Array, Graph
 
 DTYPES = (
     "float32", "float32", "float32", "float16", "float64", "int64", "int32", "int16", "int8",
