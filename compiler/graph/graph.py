@@ -279,6 +279,8 @@ class Graph:
         converted: by tensor that kernels hold in another element type than the caller and host
             nodes see: the type that these see. Values are converted on the way.
         updates: outputs by the input whose array they are to be in after a run.
+        narrow: the model's own nodes (`Node.sources`) that it computes in bfloat16, beside others
+            in float32.
         file: name of the file it was read from, "" if it came from none.
     """
 
@@ -291,6 +293,7 @@ class Graph:
     opsets: tuple[tuple[str, int], ...] = field(default=())
     converted: Mapping[str, str] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)
+    narrow: frozenset[str] = frozenset()
     file: str = ""
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo, kernel
+from tilesmith.compiler.graph.graph import Graph, Node, TensorInfo, kernel, view
 from tilesmith.compiler.numerics.precision import (
     WIDE,
     check_precision,
@@ -52,6 +52,8 @@ class NarrowKernels(Pass):
     so; finite numbers too large for the type become its largest: masks hold the least number of
     float32, and a row that is masked with it as a whole has numbers.
 
+    In the precision of the model itself ("fp32") the kernels of `Graph.narrow` alone are narrow.
+
     Contract: a lowered graph in and out; weights that narrow kernels read are narrow.
 
     Attributes:
@@ -71,14 +73,19 @@ class NarrowKernels(Pass):
 
     def run(self, graph: Graph) -> Graph:
         dtype = precision_dtype(self.precision)
-        return graph if dtype == WIDE else _Narrowing(graph, dtype, self.accepts).run()
+        if dtype != WIDE:
+            return _Narrowing(graph, dtype, self.accepts).run()
+        return _Narrowing(graph, "bfloat16", self.accepts, True).run() if graph.narrow else graph
 
 
 class _Narrowing:
     """A graph on its way: `tensors` have the types they are held in."""
 
-    def __init__(self, graph: Graph, dtype: str, accepts: Callable[[Workload], bool]) -> None:
+    def __init__(
+        self, graph: Graph, dtype: str, accepts: Callable[[Workload], bool], partly: bool = False
+    ) -> None:
         self.graph, self.dtype, self.accepts = graph, dtype, accepts
+        self._partly = partly
         self.nodes: list[Node] = []
         self.tensors = dict(graph.tensors)
         self.constants = dict(graph.constants)
@@ -173,7 +180,7 @@ class _Narrowing:
 
     def _view(self, node: Node) -> None:
         (source,), (result,) = node.inputs, node.outputs
-        if source in self.constants and _is_wide(self.tensors[source]):
+        if source in self.constants and _is_wide(self.tensors[source]) and not self._partly:
             source = source if self.tensors[source].elements <= LITTLE else self._in(
                 source, self.dtype
             )  # fmt: skip
@@ -186,7 +193,8 @@ class _Narrowing:
         if held <= {self.graph.info(node.inputs[0]).dtype}:
             self.nodes.append(node)
             return
-        dtype = WIDE if node.outputs[0] in self.graph.output_names else self.dtype
+        wide = node.outputs[0] in self.graph.output_names or (self._partly and WIDE in held)
+        dtype = WIDE if wide else self.dtype
         inputs = tuple(self._in(name, dtype) for name in node.inputs)
         self._pass_on(replace(node, inputs=inputs), dtype)
 
@@ -197,6 +205,11 @@ class _Narrowing:
         self._written(node, name, held)
 
     def _kernel(self, node: Node) -> None:
+        if self._is_held(node):
+            (source,), (result,) = node.inputs, node.outputs
+            self.tensors[result] = TensorInfo(result, self.dtype, self.graph.info(result).shape)
+            self.nodes.append(view(source, result))
+            return
         if self._exactly(node):
             self._exact.update(node.outputs)
         workload = self._workload(node, node.work)
@@ -212,6 +225,18 @@ class _Narrowing:
         self.nodes.append(changed)
         self._written(node, name, held)
 
+    def _is_held(self, node: Node) -> bool:
+        """Whether a kernel only converts what is held in the precision already: to it, or to what
+        the model has around its own nodes."""
+        (result,) = node.outputs
+        if not self._partly or len(node.inputs) != 1 or result in self.graph.output_names:
+            return False
+        work = node.work
+        plain = work.operator == "elementwise" and work.text("expression") == "to_float32(x0)"
+        return (
+            plain and work.dtype in (WIDE, self.dtype) and self._held(node.reads[0]) == self.dtype
+        )
+
     def _is_little(self, name: str) -> bool:
         array = self.constants.get(name)
         return array is not None and array.size <= LITTLE
@@ -225,6 +250,10 @@ class _Narrowing:
         wide = [name for name in node.reads if _is_wide(self.graph.info(name))]
         given = [name for name in wide if name not in self.constants]
         held = {self._held(name) for name in given}
+        if self._partly and not (node.sources and self.graph.narrow.issuperset(node.sources)):
+            reads = workload.operator == "elementwise" and held - {WIDE}
+            changed = self._mixed(node, workload, workload.dtype) if reads else None
+            return changed if changed is not None and self.accepts(changed) else workload
         if self._exactly(node) or self._stays(node, workload, held):
             return workload
         if workload.operator == "elementwise":
@@ -244,17 +273,22 @@ class _Narrowing:
             return False
         return all(self._is_little(name) for name in node.reads if name in self.constants)
 
-    def _mixed(self, node: Node, workload: Workload) -> Workload | None:
-        """An elementwise kernel that reads its operands as they are held, little constants wide."""
+    def _mixed(self, node: Node, workload: Workload, result: str = "") -> Workload | None:
+        """An elementwise kernel that reads its operands as they are held, little constants wide.
+
+        Args:
+            result: the element type that it writes; "": the one that suits who reads it.
+        """
         template = template_of("elementwise")
         before = [operand.dtype for operand in template.inputs(workload)]
         types = []
         for name, dtype in zip(node.inputs, before, strict=True):
             little = self._is_little(name)
-            held = self._held(name) if name not in self.constants or little else self.dtype
+            as_held = name not in self.constants or little or bool(result)
+            held = self._held(name) if as_held else self.dtype
             types.append(held if dtype == WIDE else dtype)
-        result = workload.dtype
-        if result == WIDE and not self._only_outside(node.outputs[0]):
+        given, result = bool(result), result or workload.dtype
+        if not given and result == WIDE and not self._only_outside(node.outputs[0]):
             result = self.dtype
         floats = {held for held, dtype in zip(types, before, strict=True) if dtype == WIDE}
         parameters = {key: value for key, value in workload.parameters if key != "types"}

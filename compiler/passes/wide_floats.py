@@ -29,7 +29,8 @@ class WidenFloats(Pass):
         y1: float32 = MatMul(x1, w as float32)
         y: float16 = Kernel(elementwise to_float32)(y1)
 
-    The caller sees the model's own types. Where a precision is asked for, kernels are narrow again.
+    The caller sees the model's own types. Where a precision is asked for, kernels are narrow again;
+    so are those of nodes in bfloat16 inside a model that is float32 to its caller (`Graph.narrow`).
 
     Contract: a graph of ONNX operators in and out; values equal up to the roundings of 16 bits,
     overflow left out; out, no operator reads or writes 16-bit floats. A model with bodies, with
@@ -73,6 +74,8 @@ class _Widening:
         }
         self.nodes: list[Node] = []
         self._renamed: dict[str, str] = {}
+        inside = not any(map(_is_narrow, (*graph.inputs, *graph.outputs)))
+        self._narrow = {node for node in graph.nodes if inside and self._in_bf16(node)}
 
     def run(self) -> Graph:
         """The caller's tensors keep their type, and have a float32 one beside them for the nodes.
@@ -90,8 +93,14 @@ class _Widening:
         for name in [n for n in self._renamed if n in computed]:
             self._cast(self._renamed[name], name)
         return graph.with_(
-            nodes=tuple(self.nodes), tensors=self.tensors, constants=dict(self._constants(ends))
-        )
+            nodes=tuple(self.nodes), tensors=self.tensors, constants=dict(self._constants(ends)),
+            narrow=frozenset(name for node in self._narrow for name in node.sources),
+        )  # fmt: skip
+
+    def _in_bf16(self, node: Node) -> bool:
+        """Whether a node computes bfloat16 of bfloat16."""
+        types = {self.graph.info(name).dtype for name in (*node.reads, *node.writes)}
+        return "bfloat16" in types and "float32" not in types
 
     def _constants(self, ends: Collection[str]) -> Iterator[tuple[str, NDArray[Any]]]:
         for name, value in self.graph.constants.items():
@@ -127,6 +136,11 @@ class _Widening:
         inputs, outputs = self._named(node.inputs), self._named(node.outputs)
         attributes = tuple((name, _widened(name, value)) for name, value in node.attributes)
         changed = replace(node, inputs=inputs, outputs=outputs, attributes=attributes)
+        if self._leaves(node):  # what is bfloat16 no longer was rounded to it
+            rounded = self._fresh(self.graph.info(node.inputs[0]), "bfloat16")
+            self._cast(inputs[0], rounded)
+            self._cast(rounded, outputs[0])
+            return
         if not self._rounds(node):
             self.nodes.append(changed)
             return
@@ -135,6 +149,14 @@ class _Widening:
         self.nodes.append(replace(changed, outputs=(exact,)))
         self._cast(exact, rounded)
         self._cast(rounded, outputs[0])
+
+    def _leaves(self, node: Node) -> bool:
+        """Whether a node casts to float32 what another computes in bfloat16."""
+        if not node.is_onnx("Cast", "CastLike"):
+            return False
+        result = self.graph.info(node.outputs[0])
+        maker = self.graph.producers.get(node.inputs[0])
+        return maker in self._narrow and result.dtype == "float32" and bool(result.known)
 
     def _rounds(self, node: Node) -> bool:
         """Whether a node casts numbers of another type to a narrow one."""

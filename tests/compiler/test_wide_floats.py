@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.compiler.model_builder import model_of
+from tests.compiler.model_builder import expected, model_of, random
 from tests.compiler.test_narrow_kernels import image, layers, workloads
 from tilesmith.codegen.host.machine import host_target
 from tilesmith.compiler.driver.build import BuildOptions, build, scheduled
@@ -67,3 +67,50 @@ def test_a_cast_rounds() -> None:
     wanted = half.astype(np.float32) + brain.astype(np.float32)
     np.testing.assert_array_equal(found["y"], wanted)
     assert all(w.operator == "elementwise" for w in workloads(scheduled(graph, host_target())))
+
+
+INSIDE = """agraph (float[1,8,12,12] x) => (float[1,8,12,12] y)
+{ b = Cast<to=16>(x) c = Conv<pads=[1,1,1,1]>(b, first) r = Relu(c)
+  d = Conv<pads=[1,1,1,1]>(r, first) a = Add(d, b) f = Cast<to=1>(a)
+  y = Conv<pads=[1,1,1,1]>(f, second) }"""
+
+
+def inside() -> onnx.ModelProto:
+    """A float32 model whose first half computes in bfloat16."""
+    weights = random(8, 8, 3, 3) / 8
+    model = model_of(INSIDE, first=weights, second=weights)
+    tensor = next(t for t in model.graph.initializer if t.name == "first")
+    narrow = weights.astype(to_numpy("bfloat16"))
+    tensor.CopyFrom(
+        onnx.helper.make_tensor("first", TYPES["bfloat16"], weights.shape, narrow.tobytes(), True)
+    )
+    model.opset_import[0].version = 22
+    return model
+
+
+def test_what_a_float32_model_has_in_bfloat16_is_computed_so() -> None:
+    graph = scheduled(import_model(inside()), host_target())
+    types = [w.dtype for w in workloads(graph) if w.operator == "conv2d"]
+    assert types == ["bfloat16", "bfloat16", "float32"]
+    executable = build(import_model(inside()), host_target())
+    x = np.random.default_rng(1).standard_normal((1, 8, 12, 12)).astype(np.float32)
+    plain = model_of(INSIDE.replace("Cast<to=16>", "Identity").replace("Cast<to=1>", "Identity"),
+                     **{t.name: numpy_helper.to_array(t).astype(np.float32)
+                        for t in inside().graph.initializer})  # fmt: skip
+    found, wanted = executable.run({"x": x})["y"], expected(plain, {"x": x})["y"]
+    assert np.linalg.norm(found - wanted) <= 1e-2 * np.linalg.norm(wanted)
+
+
+def test_where_bfloat16_ends_numbers_are_rounded() -> None:
+    text = """agraph (float[1,64] x) => (float[1,8] y)
+    { b = Cast<to=16>(x) m = MatMul(b, w) y = Cast<to=1>(m) }"""
+    model = model_of(text, w=random(64, 8))
+    weights = numpy_helper.to_array(model.graph.initializer[0]).astype(to_numpy("bfloat16"))
+    model.graph.initializer[0].CopyFrom(
+        onnx.helper.make_tensor("w", TYPES["bfloat16"], weights.shape, weights.tobytes(), True)
+    )
+    x = np.random.default_rng(2).standard_normal((1, 64)).astype(np.float32)
+    found = build(import_model(model), host_target()).run({"x": x})["y"]
+    assert np.array_equal(found, found.astype(to_numpy("bfloat16")).astype(np.float32))
+    exact = x.astype(to_numpy("bfloat16")).astype(np.float64) @ weights.astype(np.float64)
+    assert np.abs(found - exact).max() <= 2.0**-8 * np.abs(exact).max()

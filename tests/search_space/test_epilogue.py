@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search_space.programs import result
+from tilesmith.search_space.convolution.geometry import Geometry
 from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.schedules.cpu.algorithms import conv_winograd
 from tilesmith.search_space.scheduling.lowering import lower
 from tilesmith.search_space.scheduling.schedule import Schedule
 from tilesmith.search_space.support.errors import WorkloadError
@@ -123,3 +125,21 @@ def test_steps_that_do_not_fit_are_refused(text: str, message: str) -> None:
 def test_bad_steps_are_refused(text: str) -> None:
     with pytest.raises(WorkloadError, match="epilogue step"):
         EpilogueStep.parse(text)
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_winograd_requantises_as_other_algorithms_do(size: int) -> None:
+    workload = Workload.parse(f"conv2d c=2 h={size} w={size} oc=3 kh=3 kw=3 pad=1 const=weight "
+                              "epilogue=bias,quantise_uint8")  # fmt: skip
+    template, rng = template_of("conv2d"), np.random.default_rng(2)
+    arrays = {
+        o.name: rng.standard_normal(o.shape).astype(np.float32)
+        for o in template.operands(workload)[:3]
+    }
+    arrays |= {template.operands(workload)[3].name: np.array([0.1, 120.0], np.float32)}
+    definition = conv_winograd.compute(workload, Geometry.of(workload), 2)
+    found = result(lower(Schedule(definition)), arrays)
+    product = template.reference(workload, arrays)
+    expected = reference(workload.epilogue, product, arrays, template.channel_axis(workload))
+    assert found.dtype == np.uint8
+    assert np.abs(found.astype(np.int32) - expected.astype(np.int32)).max() <= 1

@@ -64,12 +64,11 @@ class CpuBackend(Backend):
             return has_schedule(workload, target)
 
         check_precision(precision)
-        narrow = () if precision == "fp32" else (NarrowKernels(precision, runs),)
         return PassPipeline(
             first=(WidenFloats(),),
             before_folding=(KeepQuantisedWeights(LARGE), *integer_products(target)),
             after_folding=(AddSelections(exact=True),),
-            kernels=(FallBack(target), FuseAttention(accepts), *narrow),
+            kernels=(FallBack(target), FuseAttention(accepts), NarrowKernels(precision, runs)),
             opens_bodies=True,
         )
 

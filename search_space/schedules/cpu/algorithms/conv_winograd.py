@@ -189,11 +189,13 @@ def _result(workload: Workload, g: Geometry, m: int, conv: Stage) -> Stage:
     if g.out_width % m != 0:
         guard.append(g.out_width - 1 - place[3])
     value: Scalar = Load("conv", tuple(a.var for a in conv.axes))
-    value = epilogue_value(template_of(workload.operator), workload, place, value)
+    template = template_of(workload.operator)
+    value = epilogue_value(template, workload, place, value)
     if guard:  # operands of the overhang must not be read either
         value = Select(tuple(guard), value, Const(0.0))
     shape = tuple(as_expr(e) for e in (g.batch, g.out_channels, g.out_height, g.out_width))
-    return Stage("out", conv.axes, value, store=place, shape=shape, guard=tuple(guard))
+    dtype = template.result_dtype(workload)
+    return Stage("out", conv.axes, value, store=place, shape=shape, guard=tuple(guard), dtype=dtype)
 
 
 def space(g: Geometry, target: Target, m: int) -> Subspace:
