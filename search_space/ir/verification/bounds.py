@@ -6,8 +6,9 @@ smallest; a tail's extent `min(f, n - f*t)` offers two ends, and one that works 
 
     n - 1 - (f*t + i)  with  i < min(f, n - f*t)   -->  n - 1 - f*t - (n - f*t - 1) = 0
 
-Conditions known to hold there (guards, selects) are used likewise. Where no proof is found and
-every extent is a number, `holds` counts the iterations through.
+Conditions known to hold there (guards, selects) are used likewise. Where every extent is a number,
+`holds` counts the iterations through: first if they are few, which takes less time than a proof
+that fails, else where no proof is found.
 """
 
 from collections.abc import Iterable
@@ -22,6 +23,9 @@ from tilesmith.search_space.expressions.scalar import Condition
 
 COUNT_LIMIT = 1 << 18
 """Iterations that are counted through; beyond it each loop gives its first and last two, or one."""
+
+_FEW = 1 << 13
+"""Iterations that are counted through in the time of a proof, a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +64,23 @@ class Surroundings:
 
     def proves(self, expression: Expr) -> bool:
         """Whether `expression >= 0` can be proved; symbols are taken to be >= 1."""
-        evident = self._evident(expression)
-        if (evident is not None and evident >= 0) or self._prove(expression, self.facts):
+        if self._is_evident(expression) or self._prove(expression, self.facts):
             return True
         beyond = ((expression - fact).constant for fact in self.facts)
         return any(constant is not None and constant >= 0 for constant in beyond)
 
     def holds(self, expression: Expr) -> bool:
         """Whether `expression >= 0` in every iteration; all extents must be numbers when bound."""
-        return self.proves(expression) or self._counted(expression)
+        if self._is_evident(expression):
+            return True
+        wanted = self._countable(expression)
+        rows = None if wanted is None else _rows(wanted, COUNT_LIMIT, _FEW)
+        if rows is not None:
+            return self._counted(expression, rows)
+        if self.proves(expression):
+            return True
+        rows = None if wanted is None else _grid(wanted)
+        return rows is not None and self._counted(expression, rows)
 
     def evidently_inside(self, index: Expr, extent: Expr) -> bool:
         """Whether `0 <= index < extent` shows term by term: quick, False where it takes a proof."""
@@ -78,6 +90,10 @@ class Surroundings:
             return False
         high = self._evident(-index)
         return high is not None and most - 1 + high >= 0
+
+    def _is_evident(self, expression: Expr) -> bool:
+        least = self._evident(expression)
+        return least is not None and least >= 0
 
     def _evident(self, expression: Expr) -> int | None:
         """A lower bound term by term: quick, and enough wherever there is no tail."""
@@ -160,13 +176,15 @@ class Surroundings:
         )
 
     # -- counting -----------------------------------------------------------------------------
-    def _counted(self, expression: Expr) -> bool:
+    def _countable(self, expression: Expr) -> dict[str, Expr] | None:
+        """The loops whose iterations decide about an expression; None where numbers do not say."""
         wanted = self.closure((expression, *self.facts))
         if wanted is None or any(_reads_memory(e) for e in (expression, *self.facts)):
-            return False
-        rows = _grid({name: self.extents[name] for name in wanted})
-        if rows is None:
-            return False
+            return None
+        return {name: self.extents[name] for name in wanted}
+
+    def _counted(self, expression: Expr, rows: "_Rows") -> bool:
+        """Whether it is >= 0 in all of these iterations in which the facts hold."""
         count = len(next(iter(rows.values()))) if rows else 1
         valid = np.ones(count, dtype=np.bool_)
         for fact in self.facts:
@@ -206,28 +224,32 @@ def _ends(extent: Expr) -> list[Expr]:
     return [extent]
 
 
-def _grid(extents: dict[str, Expr]) -> dict[str, NDArray[np.int64]] | None:
-    """Iterations of nested loops as rows, one array for each variable: all, or their corners.
+_Rows = dict[str, NDArray[np.int64]]
+"""Iterations of nested loops, one array for each variable."""
+
+
+def _grid(extents: dict[str, Expr]) -> _Rows | None:
+    """Iterations of nested loops: all, or their corners.
 
     None where even the corners are too many to count.
     """
     for width in (COUNT_LIMIT, 4, 2):
-        rows = _rows(extents, width)
+        rows = _rows(extents, width, COUNT_LIMIT)
         if rows is not None:
             return rows
     return None
 
 
-def _rows(extents: dict[str, Expr], width: int) -> dict[str, NDArray[np.int64]] | None:
-    """Up to `width` iterations of each loop, half from either end; None if they are too many."""
-    rows: dict[str, NDArray[np.int64]] = {}
+def _rows(extents: dict[str, Expr], width: int, limit: int) -> _Rows | None:
+    """Up to `width` iterations of each loop, half from either end; None if more than `limit`."""
+    rows: _Rows = {}
     count = 1
     for name, extent in extents.items():
         sizes = np.broadcast_to(np.asarray(extent.evaluate(rows), dtype=np.int64), (count,))
         sizes = np.maximum(sizes, 0)
         kept = np.minimum(sizes, width)
         count = int(kept.sum())
-        if count > COUNT_LIMIT:
+        if count > limit:
             return None
         owner = np.repeat(np.arange(len(kept)), kept)
         position = np.arange(count) - np.repeat(np.cumsum(kept) - kept, kept)
