@@ -93,6 +93,7 @@ def test_a_model_from_request_to_report(tmp_path: Path) -> None:
         (str(mlp(tmp_path)),),
         (SMALL,),
         confirm=5,
+        jobs=1,
     )
     found = searched_designs(asked)
     assert len(found.designs) == found.grid == 6

@@ -38,7 +38,7 @@ def forget() -> None:
 
 def judged(text: str, target: Target) -> tuple[np.ndarray, np.ndarray, list[str]]:
     workload = Workload.parse(text)
-    configs = space_of(workload, target).sample(np.random.default_rng(3), 12)
+    configs = space_of(workload, target).sample(np.random.default_rng(3), 5)
     found = judge(workload, target, configs)
     return found.latency, found.features, found.bound
 

@@ -59,7 +59,7 @@ def compulsory(workload):
 
 
 def test_analytical_ranks_as_the_timeline_does():
-    workload, configs = sampled("matmul m=2048 n=2048 k=1024 dtype=bfloat16", 40)
+    workload, configs = sampled("matmul m=2048 n=2048 k=1024 dtype=bfloat16", 24)
     judged = judge(workload, TRN1, configs).latency
     played = measure(workload, TRN1, configs).latency
     assert spearmanr(judged, played).statistic >= 0.9
@@ -75,9 +75,9 @@ def test_a_family_says_whether_it_judges_as_it_measures(name, alike):
 
 
 def test_engines_and_places_are_judged_together_as_each_alone():
-    workload, configs = sampled("attention m=128 n=256 k=64 heads=4 dtype=bfloat16", 60)
+    workload, configs = sampled("attention m=128 n=256 k=64 heads=4 dtype=bfloat16", 20)
     together = judge(workload, TRN1, configs)
-    assert len(set(together.latency)) > 40
+    assert len(set(together.latency)) > 12
     for index, config in enumerate(configs):
         alone = judge(workload, TRN1, [config])
         assert alone.latency[0] == together.latency[index]
@@ -133,7 +133,7 @@ def test_no_configurations():
 def test_more_sbuf_never_makes_the_best_worse():
     workload = Workload.parse("matmul m=256 n=512 k=1024 ta=1")
     best = []
-    for size in ("4", "6", "24"):
+    for size in ("4", "24"):
         target = TRN1.with_settings({"sbuf.mib": size})
         configs = list(space_of(workload, target))
         best.append(measure(workload, target, configs).latency.min())
