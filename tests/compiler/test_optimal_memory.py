@@ -13,6 +13,7 @@ from tilesmith.compiler.recipe.memory import (
     ALIGNMENT,
     ORDERS,
     Interval,
+    aligned,
     first_fit,
     peak_alive,
     plan_arena,
@@ -32,15 +33,31 @@ def drawn(rng: np.random.Generator, count: int, steps: int) -> list[Interval]:
     return found
 
 
-def fits(intervals: list[Interval], nbytes: int, placed: tuple[Interval, ...] = ()) -> bool:
+Placed = tuple[tuple[int, Interval], ...]
+
+
+def lowest(interval: Interval, placed: Placed) -> int:
+    """The lowest offset free all of an interval's life, among those placed in order of offsets."""
+    offset = 0
+    for begin, other in placed:
+        if interval.meets(other):
+            if offset + interval.nbytes <= begin:
+                break
+            offset = max(offset, begin + aligned(other.nbytes))
+    return offset
+
+
+def fits(intervals: list[Interval], nbytes: int, placed: Placed = ()) -> bool:
     """Whether first fit in any order at all needs no more: in the order of its offsets it rebuilds
     any arrangement, or a smaller one."""
-    arena = first_fit(placed)
-    offsets = [arena.offsets[interval.name] for interval in placed]
-    if arena.nbytes > nbytes or offsets != sorted(offsets):
-        return False
-    rest = [interval for interval in intervals if interval not in placed]
-    return not rest or any(fits(intervals, nbytes, (*placed, interval)) for interval in rest)
+    for interval in intervals:
+        offset = lowest(interval, placed)
+        above = not placed or offset >= placed[-1][0]
+        if above and offset + aligned(interval.nbytes) <= nbytes:
+            rest = [other for other in intervals if other is not interval]
+            if fits(rest, nbytes, (*placed, (offset, interval))):
+                return True
+    return not intervals
 
 
 def exhaustive(intervals: list[Interval]) -> int:
