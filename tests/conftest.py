@@ -142,7 +142,7 @@ def pytest_collection_finish() -> None:
     """Ten thousand tests live as long as the process: let the garbage collector not walk over all
     of them again and again."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
 
 
 def pytest_runtest_setup() -> None:

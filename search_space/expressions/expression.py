@@ -12,8 +12,8 @@ values, rounding down (Python's `//` and `%`).
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from math import prod
+from functools import cached_property, lru_cache, reduce
+from operator import mul
 from typing import Any, Literal, Union
 
 import numpy
@@ -219,7 +219,7 @@ class Expr:
     def map_atoms(self, change: "Callable[[Atom], Expr]") -> "Expr":
         """Return this polynomial with `change(atom)` in place of each atom at its top level; this
         very object if none changes."""
-        products = (prod(map(change, m), start=const(factor)) for m, factor in self.terms)
+        products = (reduce(mul, map(change, m))._times(f) if m else const(f) for m, f in self.terms)
         mapped = total(products)
         return self if mapped.terms == self.terms else mapped
 
