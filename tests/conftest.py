@@ -40,7 +40,7 @@ GOLDEN_FOLDER = Path(__file__).parent / "golden"
 _patient = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", deadline=None, max_examples=25, suppress_health_check=_patient)
 settings.register_profile(
-    "ci", deadline=None, max_examples=15, derandomize=True, suppress_health_check=_patient
+    "ci", deadline=None, max_examples=10, derandomize=True, suppress_health_check=_patient
 )
 settings.register_profile(
     "thorough", deadline=None, max_examples=1000, suppress_health_check=_patient

@@ -275,7 +275,7 @@ def statements(draw: st.DrawFn, depth: int) -> list[str]:
 
 
 @given(statements(2), SMALL, SMALL)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_statements_do_what_pythons_do(folder: Path, lines: list[str], n: int, m: int) -> None:
     head = "def f(n: int, m: int, x: float, y: float) -> int:"
     function = made(folder, body("k = 1", *lines, "return n + 3 * m + 5 * k", head=head))

@@ -72,7 +72,7 @@ def viewed(arrays: dict[str, NDArray[Any]], program: Any) -> dict[str, NDArray[A
 
 
 @runs_avx512
-@settings(deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate), max_examples=5)
+@settings(deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate), max_examples=3)
 @example(Workload.parse(f"conv2d c=33 oc=20 h=8 w=6 kh=1 kw=3 pad=0x1 {BYTES}"), 0)  # 8 positions
 @given(workloads, st.integers(0, 999))
 def test_sums_are_exact(workload: Workload, seed: int) -> None:

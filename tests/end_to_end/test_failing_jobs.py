@@ -37,7 +37,7 @@ def one_sentence(process: subprocess.Popen[str]) -> str:
     return errors.splitlines()[-1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_in_the_middle_of_tuning_loses_no_trial(
     number: signal.Signals, tmp_path: Path
 ) -> None:

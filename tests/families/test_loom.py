@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -241,34 +242,55 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def tilesmith(site: Path, *words: object) -> dict[str, object]:
-    """What a command prints as JSON, in a process that imports the family from nowhere else."""
+_RUN = """
+import sys
+from tilesmith.entry import main
+for words in {commands!r}:
+    sys.argv = ["tilesmith", *words, "--json"]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+def tilesmith(site: Path, *commands: Sequence[object]) -> list[dict[str, object]]:
+    """What commands print as JSON, in one process that imports the family from nowhere else."""
     path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
+    code = _RUN.format(commands=[[str(word) for word in words] for words in commands])
     done = subprocess.run(
-        [sys.executable, "-m", "tilesmith", *map(str, words), "--json"],
+        [sys.executable, "-c", code],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
+    decoder, rest, found = json.JSONDecoder(), done.stdout.strip(), []
+    while rest:
+        one, end = decoder.raw_decode(rest)
+        found.append(one)
+        rest = rest[end:].strip()
     return found
 
 
 def test_an_installed_family_tunes_compiles_and_runs(site: Path, tmp_path: Path) -> None:
     onnx_file, database, artifact = (tmp_path / name for name in ("n.onnx", "t.db", "n.tsm"))
     onnx.save(model(), str(onnx_file))
-    assert "loom1" in json.dumps(tilesmith(site, "targets"))
     of = ("--target", "loom1", "--database", database)
-    tuned = tilesmith(site, "tune", onnx_file, *of, "--trials", 24, "--seed", 1)
+    trace = tmp_path / "trace.json"
+    targets, tuned, compiled, played = tilesmith(
+        site,
+        ["targets"],
+        ["tune", onnx_file, *of, "--trials", 24, "--seed", 1],
+        ["compile", onnx_file, *of, "-o", artifact],
+        ["simulate", "--op", "matmul m=8 n=16 k=4", "--target", "loom1", "--trace", trace],
+    )
+    assert "loom1" in json.dumps(targets)
     assert {task["measured_by"] for task in tuned["tasks"]} == {"simulator"}  # type: ignore[attr-defined]
-    compiled = tilesmith(site, "compile", onnx_file, *of, "-o", artifact)
     assert compiled["tuned"] and compiled["host"]
     x = tmp_path / "x.npy"
     np.save(x, random(4, 24))
-    tilesmith(site, "run", artifact, "--input", f"x={x}", "--output", tmp_path / "out.npz")
+    tilesmith(site, ["run", artifact, "--input", f"x={x}", "--output", tmp_path / "out.npz"])
     (want,) = ReferenceEvaluator(model()).run(None, {"x": np.load(x)})
     np.testing.assert_allclose(np.load(tmp_path / "out.npz")["y"], want, rtol=1e-4, atol=1e-4)
-    trace = tmp_path / "trace.json"
-    words = ("matmul m=8 n=16 k=4", "--target", "loom1", "--trace", trace)
-    played = tilesmith(site, "simulate", "--op", *words)
     events = json.loads(trace.read_text())["traceEvents"]
     assert sum(event["dur"] for event in events) == pytest.approx(played["latency_us"])

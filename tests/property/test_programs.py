@@ -28,7 +28,7 @@ from tilesmith.search_space.workloads.workload import Workload
 
 CPU = cpu_target("avx512", "avx512", "x86_64-unknown-linux-gnu")
 TARGETS = {CPU.name: CPU, **{target.name: target for target in SHIPPED}}
-SAMPLES = 2
+SAMPLES = 1
 """Configurations besides the default of the first target of each family; of others, which differ in
 numbers alone, the default."""
 SMALL = 4000

@@ -92,7 +92,7 @@ def test_a_model_from_request_to_report(tmp_path: Path) -> None:
         ("dma.engines=8,16,32", "sbuf.mib=12,24"),
         (str(mlp(tmp_path)),),
         (SMALL,),
-        confirm=5,
+        confirm=2,
         jobs=1,
     )
     found = searched_designs(asked)
@@ -102,7 +102,7 @@ def test_a_model_from_request_to_report(tmp_path: Path) -> None:
     for design in found.designs:
         ratios = [design.latency_us[m] / found.designs[0].latency_us[m] for m in found.models]
         assert design.score == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
-    assert found.played == 2 * 5
+    assert found.played == 2 * 2
     assert [one.on_front for one in found.designs] == dominated_by_none(found)
     slopes = {one.name: one for one in found.sensitivities}
     assert slopes["dma.engines"].score < 0 < slopes["dma.engines"].area
