@@ -78,7 +78,7 @@ def _any(g: Graph) -> str:
 
 
 def _floats(g: Graph, dims: int = 1) -> str:
-    return g.pick(lambda value: value.dtype == np.float32 and value.ndim >= dims)
+    return g.pick(lambda v: v.dtype == np.float32 and v.ndim >= dims and v.size > 0)
 
 
 def _axes(g: Graph, rank: int) -> list[int]:

@@ -50,9 +50,11 @@ class Deviation(Flag):
     """Of float16: it rounds once, where ONNX's cases round after each step."""
     NOT_FINITE = auto()
     """Where an input holds infinities or not-a-number: they are looked for before each run."""
+    EMPTY = auto()
+    """Where an input has no elements, which is looked at before each run, too."""
 
 
-ALWAYS, HALVES, NOT_FINITE = Deviation
+ALWAYS, HALVES, NOT_FINITE, EMPTY = Deviation
 
 DEVIATIONS: Mapping[str, tuple[Deviation, str]] = {
     "ArgMax": (NOT_FINITE, "not-a-number is passed over"),
@@ -79,6 +81,7 @@ DEVIATIONS: Mapping[str, tuple[Deviation, str]] = {
     "ReduceMax": (NOT_FINITE, "not-a-number is passed over"),
     "ReduceMin": (NOT_FINITE, "not-a-number is passed over"),
     "RoiAlign": (ALWAYS, "reads behind the images where a box is of none of them"),
+    "Scan": (EMPTY, "moving the axes of a tensor without elements ends the process"),
     "STFT": (ALWAYS, "sums up products one by one, which float32 is too coarse for"),
     "ScatterElements": (NOT_FINITE, "not-a-number is passed over by max and min"),
     "ScatterND": (NOT_FINITE, "not-a-number is passed over by max and min"),
@@ -89,7 +92,7 @@ DEVIATIONS: Mapping[str, tuple[Deviation, str]] = {
 
 
 def _deviates(operator: str, when: Deviation) -> bool:
-    return operator in DEVIATIONS and when in DEVIATIONS[operator][0]
+    return operator in DEVIATIONS and bool(when & DEVIATIONS[operator][0])
 
 
 @cache
@@ -130,21 +133,24 @@ class Session:
         session: of a model of this node alone.
         fed: the inputs it takes, constants left out.
         outputs: the names of what it gives.
-        finite: whether it is for finite numbers alone.
+        operator: what it computes, which `DEVIATIONS` may not let it do for all values.
     """
 
     def __init__(
-        self, session: Any, fed: Sequence[str], outputs: Sequence[str], finite: bool
+        self, session: Any, fed: Sequence[str], outputs: Sequence[str], operator: str
     ) -> None:
         self._session = session
         self._fed = tuple(fed)
         self._outputs = list(outputs)
-        self._finite = finite
+        self._finite = _deviates(operator, NOT_FINITE)
+        self._full = _deviates(operator, EMPTY)
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Outputs by tensor name; None where it refuses the values, or is not for them."""
         fed = {name: values[name] for name in self._fed}
         if self._finite and not all(map(_is_finite, fed.values())):
+            return None
+        if self._full and not all(np.size(value) for value in fed.values()):
             return None
         try:
             outputs = self._session.run(self._outputs, fed)
@@ -184,8 +190,7 @@ def session_of(
         session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception:  # types, opsets and operators that it does not have
         return None
-    finite = _deviates(proto.op_type, NOT_FINITE)
-    return Session(session, fed, [info.name for info in outputs], finite)
+    return Session(session, fed, [info.name for info in outputs], proto.op_type)
 
 
 def _is_for(
@@ -194,7 +199,7 @@ def _is_for(
     if proto.domain == INTERNAL_DOMAIN or opsets.get("", FIRST_OPSET) < FIRST_OPSET:
         return False
     inside = [node for node in _nodes_of(proto) if node is not proto]
-    if any(_deviates(node.op_type, NOT_FINITE) for node in inside):
+    if any(_deviates(node.op_type, NOT_FINITE | EMPTY) for node in inside):
         return False  # what they are given there nobody can look at
     if proto.op_type in COMPILED or any(map(_is_different, (proto, *inside))):
         return False

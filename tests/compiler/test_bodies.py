@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+import tilesmith as ts
 from tests.compiler.model_builder import assert_close, expected, model_of, random
 from tilesmith.compiler.host.reference import run_reference
 from tilesmith.compiler.onnx.importer import import_model
@@ -41,6 +42,16 @@ def test_a_scan_goes_along_any_axis_in_either_direction(
     model = with_body(model_of(f"{text} {{ y, r = Scan<{attributes}>(s, x) }}"), SUMS)
     inputs = {"s": random(2), "x": random(*shape)}
     assert_close(run_reference(import_model(model), inputs), expected(model, inputs))
+
+
+def test_a_scan_moves_the_axes_of_a_tensor_without_elements() -> None:
+    """Which ends the process in onnxruntime."""
+    text = "g (float[3, 2, 0] x) => (float[A, B, C] y)"
+    scan = "y = Scan<num_scan_inputs=1, scan_input_axes=[1]>(x)"
+    body = "b (float[3, 0] v) => (float[3, 0] r) { r = Relu(v) }"
+    model = with_body(model_of(f"{text} {{ {scan} }}"), body)
+    found = ts.compile(model).run({"x": np.zeros((3, 2, 0), np.float32)})
+    assert found["y"].shape == (2, 3, 0)
 
 
 def test_a_body_has_operators_of_later_opsets_as_a_model_has() -> None:

@@ -58,3 +58,16 @@ def test_a_part_named_by_an_input_stays_as_it_is() -> None:
     x = np.arange(18, dtype=np.float32).reshape(3, 6)
     found = build(import_model(model), host_target()).run({"x": x, "i": np.int64(1)})["y"]
     np.testing.assert_array_equal(found, x[:, 2:4])
+
+
+def test_axes_out_of_a_sequence_are_not_taken_for_left_out() -> None:
+    """As ONNX's inference takes them, whose shape it does not know."""
+    model = model_of("""g (float[2, 3, 4] x) => (float[A, B, C] y) {
+        one = Constant<value = int64[1] {1}>() two = Constant<value = int64[1] {2}>()
+        zero = Constant<value = int64 {0}>()
+        s = SequenceConstruct(one, two) a = SequenceAt(s, zero)
+        y = Slice(x, one, two, a, one)
+    }""")
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    found = build(import_model(model), host_target()).run({"x": x})["y"]
+    np.testing.assert_array_equal(found, x[:, 1:2])

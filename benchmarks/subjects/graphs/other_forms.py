@@ -260,7 +260,7 @@ def _through(said: Said, between: Callable[[str, str], list[onnx.NodeProto]]) ->
     """Put nodes between a tensor and one node that reads it."""
     nodes = said.model.graph.node
     place = int(said.rng.integers(len(nodes)))
-    read = [n for n in nodes[place].input if n and said.values[n].dtype != object]
+    read = [n for n in nodes[place].input if n and said.values[n].dtype.kind in "fiub"]
     if not read:
         return
     name, new = str(said.rng.choice(read)), said.name("v")

@@ -127,7 +127,7 @@ class Graph:
 
     def _kept(self, value: Any) -> bool:
         plain = isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
-        return plain and (value.size > 0 or self.empty) and _finite(value)
+        return plain and (value.size > 0 or self.empty) and finite(value)
 
     def one(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """The only result of a node; "" where there is none."""
@@ -199,7 +199,7 @@ class Graph:
         return values
 
 
-def _finite(value: Array) -> bool:
+def finite(value: Array) -> bool:
     return value.dtype.kind != "f" or bool(np.all(np.abs(value.astype(np.float64)) < 1e6))
 
 

@@ -27,7 +27,8 @@ from tilesmith.search_space.support.errors import ModelError
 _FIRST_OPSET = 7
 """The first whose arithmetic broadcasts as numpy does; older models are converted."""
 
-_MODERN_OPSET = 13
+_MODERN_OPSET = 10
+"""What they are converted to: from 11 on the converter gives Clip bounds of float32 whatever x is."""
 
 
 @dataclass(frozen=True)

@@ -145,10 +145,22 @@ def infer_outputs(
     except (onnx.checker.ValidationError, RuntimeError):
         return {}
     infos = {name: info_of_type(name, proto, {}) for name, proto in inferred.items()}
+    if _passes_over(schema, node, tensors):
+        return {name: replace(info, shape=None) for name, info in infos.items()}
     if node.operator == "STFT" and not domain:
         shape = _frames_of(node, tensors, values)
         return {name: replace(info, shape=shape) for name, info in infos.items()}
     return infos
+
+
+def _passes_over(schema: onnx.defs.OpSchema, node: Node, tensors: Mapping[str, TensorInfo]) -> bool:
+    """Whether ONNX may take an input for left out, as it does with axes of unknown shape."""
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    return any(
+        name and formal.option == optional and tensors[name].shape is None
+        and tensors[name].dtype in ("int32", "int64")
+        for formal, name in zip(schema.inputs, node.inputs, strict=False)
+    )  # fmt: skip
 
 
 def _frames_of(
