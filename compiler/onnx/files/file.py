@@ -28,7 +28,7 @@ _FIRST_OPSET = 7
 """The first whose arithmetic broadcasts as numpy does; older models are converted."""
 
 _MODERN_OPSET = 10
-"""What they are converted to: from 11 on the converter gives Clip bounds of float32 whatever x is."""
+"""What they are converted to: from 11 on the converter gives every Clip bounds of float32."""
 
 
 @dataclass(frozen=True)
