@@ -268,9 +268,8 @@ def outcome(name: str, model: onnx.ModelProto, inputs: dict[str, NDArray[Any]]) 
     """Run a variant on both sides."""
     fed = {value.name: inputs[value.name] for value in model.graph.input}
     expected = _peer(model, fed)
-    node, opset = model.graph.node[0], model.opset_import[0].version
-    newest, here = (defs.get_schema(node.op_type, *at) for at in ((), (opset,)))
-    if isinstance(expected, str) and newest.since_version == here.since_version:
+    operator, opset = model.graph.node[0].op_type, model.opset_import[0].version
+    if isinstance(expected, str) and opset >= defs.get_schema(operator).since_version:
         expected = _reference(model, fed)
     if isinstance(expected, str):
         return Outcome(name, "peer cannot", expected)

@@ -54,6 +54,15 @@ def test_a_scan_moves_the_axes_of_a_tensor_without_elements() -> None:
     assert found["y"].shape == (2, 3, 0)
 
 
+def test_a_body_takes_logarithms_of_what_16_bits_round_to_nothing() -> None:
+    text = "g (float16[2, 3] x) => (float16[A, B] y)"
+    body = "b (float16[3] v) => (float16[3] r) { r = LogSoftmax(v) }"
+    model = with_body(model_of(f"{text} {{ y = Scan<num_scan_inputs=1>(x) }}"), body)
+    x = np.array([[60, 2, 0], [0, 1, -50]], np.float16)
+    found = run_reference(import_model(model), {"x": x})
+    np.testing.assert_allclose(found["y"], expected(model, {"x": x})["y"], atol=1e-3)
+
+
 def test_a_body_has_operators_of_later_opsets_as_a_model_has() -> None:
     """LayerNormalization is of opset 17; onnxruntime's optimiser wrote it into models of 14."""
     body = """b (float[2] s, float[2] v) => (float[2] t, float[2] r) {

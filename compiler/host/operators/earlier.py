@@ -34,13 +34,6 @@ def flattened_softmax(call: OperatorCall) -> Results:
     return ((np.exp(shifted) / total).reshape(call.inputs[0].shape).astype(call.inputs[0].dtype),)
 
 
-@host_operator("LogSoftmax", before=13)
-def flattened_log_softmax(call: OperatorCall) -> Results:
-    """The logarithm of `flattened_softmax`."""
-    shifted, total = _flattened(call)
-    return ((shifted - np.log(total)).reshape(call.inputs[0].shape).astype(call.inputs[0].dtype),)
-
-
 def _flattened(call: OperatorCall) -> tuple[Any, Any]:
     """Rows less their maxima, and the sums of their exponentials."""
     (x,) = call.inputs

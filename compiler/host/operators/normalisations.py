@@ -61,6 +61,20 @@ def _normalised(call: OperatorCall, x: Array, *parameters: Array) -> Array:
     return ((x - mean) * factor + bias).astype(x.dtype)
 
 
+@host_operator("LogSoftmax")
+def log_softmax(call: OperatorCall) -> Results:
+    """Along `axis` (default -1), before opset 13 over all axes from it on (default 1), as one;
+    `onnx.reference` takes the logarithm of what float16 rounds to 0."""
+    (x,) = call.inputs
+    modern = call.opset >= 13
+    axis = int(call.attributes.get("axis", -1 if modern else 1))
+    axis += x.ndim if axis < 0 else 0
+    axes = (axis,) if modern else tuple(range(axis, x.ndim))
+    wide = x.astype(np.result_type(x.dtype, np.float32))
+    shifted = wide - wide.max(axes, keepdims=True, initial=-np.inf)
+    return ((shifted - np.log(np.exp(shifted).sum(axes, keepdims=True))).astype(x.dtype),)
+
+
 @host_operator("GroupNormalization")
 def group_normalization(call: OperatorCall) -> Results:
     """Channels of a group share mean and variance; scale and bias are one a channel.
