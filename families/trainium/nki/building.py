@@ -4,16 +4,23 @@ instruction written by the builder of hand-written kernels.
 Invariant: rows of the stream keep the order of the kernel's source, and its lines.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream, Space
 from tilesmith.families.trainium.codegen.isa.memory import HbmView, Tile, dense
 from tilesmith.families.trainium.codegen.kernel.builder import Kernel
-from tilesmith.families.trainium.nki.lowering import BlockOperation, HbmPart, Part, TileBlock
+from tilesmith.families.trainium.nki.lowering import (
+    BlockOperation,
+    HbmPart,
+    Part,
+    TileBlock,
+    covers,
+)
 from tilesmith.families.trainium.nki.notation.errors import NkiError
 from tilesmith.families.trainium.nki.notation.tensors import NkiArray
 from tilesmith.families.trainium.nki.placing import PlacedSegment, PlacingMemory
@@ -21,6 +28,9 @@ from tilesmith.search_space.expressions.dtypes import size_of
 from tilesmith.search_space.support.errors import CodegenError
 
 ELEMENTWISE = ("activation", "tensor_tensor", "tensor_scalar", "reciprocal", "copy")
+
+NEVER = 1 << 62
+"""When what is not used again is used next."""
 
 UNIT = 64
 """Bytes that places in SBUF are multiples of."""
@@ -40,6 +50,13 @@ class _Writer(Kernel):
         self.lines: list[str] = []
 
 
+class _Spilled(NamedTuple):
+    """Where in HBM a block is, and which parts of it hold something; (): all."""
+
+    view: HbmView
+    parts: tuple[Part, ...]
+
+
 class Build:
     """One kernel being built."""
 
@@ -52,16 +69,21 @@ class Build:
         self.views: dict[int, HbmView] = {}
         self.tiles: dict[int, Tile] = {}
         self.segments: dict[int, PlacedSegment] = {}
-        self.spilled: dict[int, HbmView] = {}
+        self.spilled: dict[int, _Spilled] = {}
+        self.written: dict[int, dict[Part, None]] = defaultdict(dict)
         self.clean: dict[int, BlockOperation | None] = {}
-        self.last: dict[int, int] = {}
+        self.uses: dict[int, deque[int]] = defaultdict(deque)
         self.writers: dict[int, int] = defaultdict(int)
         self.by_dma: set[int] = set()
+        self.overlapping: set[int] = set()
         for at, op in enumerate(ops):
             for _, part in op.parts():
-                self.last[id(part.block)] = at
-                if op.method in ("load", "store"):
-                    self.by_dma.add(id(part.block))
+                if not self.uses[id(part.block)] or self.uses[id(part.block)][-1] != at:
+                    self.uses[id(part.block)].append(at)
+                if op.overlaps:
+                    self.overlapping.add(id(part.block))
+                    if op.method in ("load", "store"):
+                        self.by_dma.add(id(part.block))
             for part in op.written():
                 self.writers[id(part.block)] += 1
 
@@ -98,13 +120,22 @@ class Build:
             return replace(view, offset=value.offset, dims=value.dims or ((1, 1),))
         return value
 
+    def _next(self, key: int, now: int) -> int:
+        """When a block is worked on after `now`."""
+        uses = self.uses[key]
+        while uses and uses[0] <= now:
+            uses.popleft()
+        return uses[0] if uses else NEVER
+
     # -- places ---------------------------------------------------------------------------------
     def _prepare(self, op: BlockOperation, now: int) -> None:
         """Have every block of an operation in its memory."""
         blocks = {id(part.block): part.block for _, part in op.parts()}
         for key in blocks:
             if key in self.segments:
-                self.memories[blocks[key].array.space].use(self.segments[key], now)
+                self.memories[blocks[key].array.space].use(
+                    self.segments[key], now, self._next(key, now)
+                )
         for block in [block for key, block in blocks.items() if key not in self.segments]:
             if not self._inherits(block, now, op):
                 self._place(block, now, op)
@@ -119,15 +150,16 @@ class Build:
         for name in ("a", "data", "b"):
             part = op.operands.get(name)
             if (
-                isinstance(part, Part) and self.last[id(part.block)] == now and part[1:] == out[1:]
-                and part.block.bytes == block.bytes and part.block.array.space == block.array.space
+                isinstance(part, Part) and self._next(id(part.block), now) == NEVER
+                and part[1:] == out[1:] and part.block.bytes == block.bytes
+                and part.block.array.space == block.array.space
                 and part.block.partitions == block.partitions
                 and part.block.array.dtype == block.array.dtype and id(part.block) in self.segments
                 and id(part.block) not in self.by_dma
             ):  # fmt: skip
                 segment = self.segments.pop(id(part.block))
                 segment.block = block
-                self.memories[block.array.space].use(segment, now)
+                self.memories[block.array.space].use(segment, now, self._next(id(block), now))
                 self.segments[id(block)] = segment
                 self.tiles[id(block)] = self.tiles[id(part.block)]
                 return True
@@ -136,7 +168,8 @@ class Build:
     def _place(self, block: TileBlock, now: int, op: BlockOperation) -> None:
         space = block.array.space
         memory = self.memories[space]
-        room = memory.place(block, now, evicts=space == "sbuf")
+        places = 2 if id(block) in self.overlapping else 1
+        room = memory.place(block, now, self._next(id(block), now), places, space == "sbuf")
         if room is None:
             raise NkiError(self._full(block, now, op))
         segment, leaving = room
@@ -146,7 +179,9 @@ class Build:
         self._tile(block, segment)
         self.kernel.line = op.line
         if id(block) in self.spilled:
-            self.kernel.load(self._flat(block), self.spilled[id(block)])
+            spilled = self.spilled[id(block)]
+            for rows, columns, tile in self._pieces(block, spilled.parts):
+                self.kernel.load(tile, spilled.view[rows, columns])
         elif self.clean.get(id(block)) is not None:
             again = self.clean[id(block)]
             assert again is not None
@@ -170,8 +205,26 @@ class Build:
         view = self.views[-len(self.views) - 1] = self.kernel.temporary(
             name, shape, block.array.dtype
         )
-        self.kernel.store(view, self._flat(block))
-        self.spilled[key] = view
+        self.spilled[key] = _Spilled(view, self._held(block))
+        for rows, columns, tile in self._pieces(block, self.spilled[key].parts):
+            self.kernel.store(view[rows, columns], tile)
+
+    def _held(self, block: TileBlock) -> tuple[Part, ...]:
+        """What of a block is written so far; (): all of it."""
+        written = tuple(self.written[id(block)])
+        return () if covers(block, written) else written
+
+    def _pieces(
+        self, block: TileBlock, parts: tuple[Part, ...]
+    ) -> Iterator[tuple[slice, slice, Tile]]:
+        """The places of parts in a block's spill, and in its tile."""
+        whole = self._flat(block)
+        if not parts:
+            yield slice(0, block.partitions), slice(0, prod(block.array.free)), whole
+        for part in parts:
+            first, last = part.span
+            rows = slice(part.first, part.first + part.partitions)
+            yield rows, slice(first, last + 1), whole[rows, first : last + 1]
 
     def _flat(self, block: TileBlock) -> Tile:
         return self.tiles[id(block)]
@@ -181,19 +234,19 @@ class Build:
         for part in op.written():
             key = id(part.block)
             self.spilled.pop(key, None)
+            self.written[key][part] = None
             loaded = op.method == "load" and part.is_whole and self.writers[key] == 1
             source = op.operands.get("source")
             there = isinstance(source, HbmPart) and source.array.role == "input"
             self.clean[key] = op if loaded and there else None
         for _, part in op.parts():
             key = id(part.block)
-            if self.last[key] == now and key in self.segments:
+            if self._next(key, now) == NEVER and key in self.segments:
                 segment = self.segments.pop(key)
-                site = part.block.array.line if key in self.by_dma else ""
-                self.memories[part.block.array.space].release(segment, site)
+                self.memories[part.block.array.space].release(segment)
 
     def _full(self, block: TileBlock, now: int, op: BlockOperation) -> str:
-        """Why a block room no room."""
+        """Why a block has no room."""
         space = block.array.space
         memory = self.memories[space]
         live: dict[str, list[int]] = {}

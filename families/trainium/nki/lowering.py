@@ -3,15 +3,14 @@
     t = nisa.activation(...); v[i] = t        written to v[i] at once, where nothing else reads t
     psum[...] += nl.matmul(x, y)              the product sums into the place
     nl.zeros(buffer=nl.psum)                  the first product of a place begins its sum
-    nl.load(a) twice                          once, as long as the tile is only read
 
 Invariant: every pass leaves the values of the kernel's outputs as they were.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from math import prod
+from math import prod, sqrt
 from typing import Any, NamedTuple
 
 from tilesmith.families.trainium.nki.notation.errors import NkiError
@@ -95,6 +94,7 @@ class BlockOperation:
     operands: dict[str, Any]
     line: str
     implicit: bool
+    overlaps: bool = False
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         return ((name, p) for name, p in self.operands.items() if isinstance(p, Part))
@@ -108,8 +108,12 @@ class BlockOperation:
         return (p for name, p in self.parts() if name not in OUT or keeps)
 
 
-def operations(trace: Trace) -> list[BlockOperation]:
-    """The trace's instructions over blocks, in the order they run in."""
+Shares = Callable[[list[BlockOperation]], list[BlockOperation]]
+
+
+def operations(trace: Trace, shares: Shares | None = None) -> list[BlockOperation]:
+    """The trace's instructions over blocks, in the order they run in; `shares` leaves out what is
+    there already."""
     blocks: dict[tuple[int, int], TileBlock] = {}
     parts: dict[Any, Any] = {}
 
@@ -124,8 +128,12 @@ def operations(trace: Trace) -> list[BlockOperation]:
         operands = {
             n: part(v, step) if isinstance(v, TensorView) else v for n, v in step.operands.items()
         }
-        result.append(BlockOperation(step.method, operands, step.line, step.implicit))
-    result = _loaded_once(_written_at_once(result))
+        result.append(
+            BlockOperation(step.method, operands, step.line, step.implicit, step.overlaps)
+        )
+    result = _squared(_written_at_once(result))
+    if shares is not None:
+        result = shares(result)
     _begin_sums(result)
     return _filled(result)
 
@@ -187,32 +195,31 @@ def _written_at_once(ops: list[BlockOperation]) -> list[BlockOperation]:
     return [op for at, op in enumerate(ops) if at not in gone]
 
 
-def _loaded_once(ops: list[BlockOperation]) -> list[BlockOperation]:
-    """Without loads of what another tile holds already that is only read: `nl.load` says what is
-    wanted, not when it is moved (`nisa.dma_copy` does)."""
-    writers: dict[int, int] = defaultdict(int)
-    for op in ops:
-        for part in op.written():
-            writers[id(part.block)] += 1
-    known: dict[Any, TileBlock] = {}
-    instead: dict[int, TileBlock] = {}
-    result = []
-    for op in ops:
-        for name, part in [*op.parts()]:
-            if id(part.block) in instead:
-                op.operands[name] = part._replace(block=instead[id(part.block)])
-        once = op.operands.pop("once", False)
-        source: Any = op.operands.get("source")
-        out: Any = op.operands.get("out")
-        if once and source.array.role == "input" and out.is_whole and writers[id(out.block)] == 1:
-            array = out.block.array
-            key = (id(source.array), source[1:], array.dtype, out[1:])
-            if key in known:
-                instead[id(out.block)] = known[key]
+def _squared(ops: list[BlockOperation]) -> list[BlockOperation]:
+    """With x * (c * x) as a square of the scalar engine: so long are engines at work in the profile
+    of AdamW, one product of two tiles less on the vector engine than its source has."""
+    uses, gone = _uses(ops), set()
+    for at, op in enumerate(ops):
+        if op.method != "tensor_tensor" or op.operands["op"] != "multiply":
+            continue
+        for one, other in (("a", "b"), ("b", "a")):
+            product, x = op.operands[one], op.operands[other]
+            users = uses[id(product.block)] if isinstance(product, Part) else []
+            writer = ops[users[0]] if len(users) == 2 and users[1] == at else op
+            factor: Any = writer.operands.get("scale", 0.0)
+            scaled = writer.method == "activation" and writer.operands["function"] == "copy"
+            if not scaled or not isinstance(factor, float) or factor <= 0:
                 continue
-            known[key] = out.block
-        result.append(op)
-    return result
+            if writer.operands["data"] != x or writer.operands["out"] != product:
+                continue
+            if any(users[0] < u < at and x in ops[u].written() for u in uses[id(x.block)]):
+                continue
+            out = op.operands["out"]
+            square = {"out": out, "function": "square", "data": x, "scale": sqrt(factor)}
+            ops[at] = BlockOperation("activation", square, op.line, op.implicit, op.overlaps)
+            gone.add(users[0])
+            break
+    return [op for at, op in enumerate(ops) if at not in gone]
 
 
 def _fits(writer: BlockOperation, source: Part, op: BlockOperation) -> bool:
@@ -284,11 +291,18 @@ def _covered(block: TileBlock, ops: list[BlockOperation]) -> bool:
     for op in ops:
         read = {p for p in op.read() if p.block is block}
         if any(p not in written and not any(w.is_whole for w in written) for p in read):
-            total = sum(p.elements for p in written)
-            disjoint = not any(a is not b and a.meets(b) for a in written for b in written)
-            return disjoint and total == block.partitions * prod(block.array.free)
+            return covers(block, written)
         written |= {p for p in op.written() if p.block is block}
     return True
+
+
+def covers(block: TileBlock, parts: Collection[Part]) -> bool:
+    """Whether parts are surely all of a block: one is whole, or they lie apart and sum up to it."""
+    if any(p.is_whole for p in parts):
+        return True
+    if sum(p.elements for p in parts) != block.partitions * prod(block.array.free):
+        return False
+    return not any(a is not b and a.meets(b) for a in parts for b in parts)
 
 
 def _fill(block: TileBlock, line: str) -> BlockOperation:

@@ -1,16 +1,18 @@
-"""Places of blocks in SBUF and PSUM, which compilers find: by lifetimes, in rotation, with spills.
+"""Places of blocks in SBUF and PSUM, which compilers find: by lifetimes, in turns, with spills.
 
-A block takes memory from the first instruction that works on it to the last. In SBUF the place that
-was given back last goes first, and a result takes the place of an operand that ends with it; blocks
-that DMA fills or empties have two places that take turns. Banks of PSUM all take turns. So profiles
-of AWS's compiler are met: temporaries stand in few places, loads run ahead by one. Where nothing is
-free the block used longest ago leaves: to HBM and back, or, if it was loaded and only read since,
-to be loaded again. PSUM is not spilled; a tile of at most a bank stays inside of one.
+A block takes memory from the first instruction that works on it to the last. In SBUF the blocks of
+one source line have two places that take turns where they stand in an `affine_range`, whose
+iterations are worked on side by side, else one; a result takes the place of an operand that ends
+with it. Banks of PSUM all take turns. So profiles of AWS's compiler are met. Where nothing is free
+the block whose next use is furthest leaves (Belady's rule: all uses are known): to HBM and back,
+or, if it was loaded and only read since, to be loaded again. PSUM is not spilled; a tile of at most
+a bank stays inside of one.
 """
 
-from collections import OrderedDict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from tilesmith.families.trainium.nki.lowering import TileBlock
 
@@ -18,12 +20,17 @@ Room = tuple["PlacedSegment", list[TileBlock]]
 """Where a block goes, and the live blocks that leave for it."""
 
 
+FRESH = 32
+"""What was worked on in so many last operations leaves last: its place would wait for its
+transfer."""
+
+
 @dataclass(eq=False)
 class PlacedSegment:
     """Bytes of a memory and the block that is in them, or was.
 
     Attributes:
-        used: when it was last worked on; live: whether it will be again.
+        used: when it was last worked on; next: when it will be again; live: whether it will.
         before, after: its neighbours in memory.
     """
 
@@ -31,6 +38,7 @@ class PlacedSegment:
     size: int
     block: TileBlock | None = None
     used: int = -1
+    next: int = -1
     live: bool = False
     before: "PlacedSegment | None" = None
     after: "PlacedSegment | None" = None
@@ -39,8 +47,8 @@ class PlacedSegment:
 class PlacingMemory:
     """One memory: see the module's docstring.
 
-    Segments are linked in the order of their bytes, live ones stand in the order of their last use,
-    so that what has to leave is met first.
+    Segments are linked in the order of their bytes; live ones are in a heap by their next use, so
+    that what has to leave is met first.
 
     Attributes:
         unit: sizes are multiples of it; bank: bytes that a tile of no more stays inside (0: none).
@@ -49,14 +57,15 @@ class PlacingMemory:
     def __init__(self, size: int, unit: int, bank: int = 0) -> None:
         self.size, self.unit, self.bank, self.top = size, unit, bank, 0
         self._last: PlacedSegment | None = None
-        self._live: OrderedDict[int, PlacedSegment] = OrderedDict()
+        self._live: dict[int, PlacedSegment] = {}
+        self._furthest: list[tuple[int, int, PlacedSegment]] = []
         self._empty: dict[int, PlacedSegment] = {}
-        self._dead: dict[int, deque[PlacedSegment]] = {}
-        self._held: dict[str, PlacedSegment] = {}
+        self._dead: dict[tuple[int, str], deque[PlacedSegment]] = {}
+        self._places: dict[tuple[str, int], set[int]] = defaultdict(set)
 
     @property
     def live(self) -> Iterable[PlacedSegment]:
-        """Segments whose blocks will be worked on again, the one used longest ago first."""
+        """Segments whose blocks will be worked on again."""
         return self._live.values()
 
     def rounded(self, size: int) -> int:
@@ -70,11 +79,20 @@ class PlacingMemory:
             part //= 2
         return part
 
-    def place(self, block: TileBlock, now: int, evicts: bool) -> Room | None:
-        """A segment for a block from `now` on, and the blocks that leave it; None: no room."""
+    def place(
+        self, block: TileBlock, now: int, next_use: int, places: int, evicts: bool
+    ) -> Room | None:
+        """A segment for a block from `now` on, and the blocks that leave it; None: no room.
+
+        Args:
+            places: how many the blocks of its source line take turns in; evicts: whether live
+                blocks may leave.
+        """
         size = self.rounded(block.bytes)
-        order = (self._fresh, self._free) if self.bank else (self._free, self._fresh)
-        segment, leaving = order[0](size) or order[1](size), []
+        site = block.array.line
+        turns = len(self._places[site, size]) >= places or self.top + size > self.size
+        segment = self._free(size, site) if turns and not self.bank else None
+        segment, leaving = segment or self._fresh(size) or self._free(size), []
         if segment is None:
             taken = self._window(size, now, evicts)
             if taken is None:
@@ -82,15 +100,16 @@ class PlacingMemory:
             leaving = [one.block for one in taken if one.live and one.block is not None]
             segment = self._joined(taken, size)
         segment.block = block
-        self.use(segment, now)
+        self._places[site, size].add(segment.first)
+        self.use(segment, now, next_use)
         return segment, leaving
 
-    def use(self, segment: PlacedSegment, now: int) -> None:
+    def use(self, segment: PlacedSegment, now: int, next_use: int) -> None:
         """A segment is worked on now, and will be again."""
-        segment.used, segment.live = now, True
+        segment.used, segment.next, segment.live = now, next_use, True
         self._empty.pop(id(segment), None)
         self._live[id(segment)] = segment
-        self._live.move_to_end(id(segment))
+        heappush(self._furthest, (-next_use, id(segment), segment))
 
     def _fresh(self, size: int) -> PlacedSegment | None:
         """Bytes that nobody used yet."""
@@ -110,30 +129,40 @@ class PlacingMemory:
         self.top += size
         return segment
 
-    def _free(self, size: int) -> PlacedSegment | None:
-        """Bytes that a block of this size gave back: the latest in SBUF, the first in PSUM."""
-        queue = self._dead.get(size)
+    def _free(self, size: int, site: str = "") -> PlacedSegment | None:
+        """Bytes that a block of this size, and of this line if one is given, gave back: the latest
+        in SBUF, the first in PSUM."""
+        queue = self._dead.get((size, site))
         while queue:
-            segment = queue.popleft() if self.bank else queue.pop()
-            if segment.block is not None:
+            segment = queue.popleft() if self.bank or site else queue.pop()
+            if segment.block is not None and not segment.live:
                 return segment
         return None
 
     def _window(self, size: int, now: int, evicts: bool) -> list[PlacedSegment] | None:
-        """Adjacent segments that nothing is in, the first such, or else those used longest ago."""
+        """Adjacent segments that nothing is in, or else those whose next use is furthest."""
         if self.top < self.size:
             self._append(self.size - self.top)
         begins = (e for e in self._empty.values() if e.before is None or e.before.live)
         runs = filter(None, (self._run(one, size, {}) for one in begins))
         taken = min(runs, key=lambda run: run[0].first, default=None)
         leaving: dict[int, PlacedSegment] = {}
-        for key, one in self._live.items() if taken is None and evicts else ():
-            if one.used >= now:
-                break
-            leaving[key] = one
-            taken = self._run(one, size, leaving)
-            if taken is not None:
-                break
+        again = []
+        while taken is None and evicts and self._furthest:
+            entry = heappop(self._furthest)
+            one = entry[2]
+            if not one.live or -entry[0] != one.next or id(one) in leaving:
+                continue
+            again.append(entry)
+            if one.used < now - FRESH:
+                leaving[id(one)] = one
+                taken = self._run(one, size, leaving)
+        for entry in again:
+            heappush(self._furthest, entry)
+        for one in sorted(self._live.values(), key=lambda s: s.used) if taken is None else ():
+            if evicts and one.used < now:
+                leaving[id(one)] = one
+                taken = taken or self._run(one, size, leaving)
         return taken
 
     def _run(
@@ -178,17 +207,11 @@ class PlacingMemory:
             after.before = parts[-1]
         return parts[0]
 
-    def release(self, segment: PlacedSegment, site: str = "") -> None:
-        """Its block is not used any more. What DMA works on is given back only when the next of its
-        site is: two places take turns."""
+    def release(self, segment: PlacedSegment) -> None:
+        """Its block is not used any more."""
         segment.live = False
         del self._live[id(segment)]
         self._empty[id(segment)] = segment
-        if site:
-            before = self._held.get(site)
-            self._held[site] = segment
-            if before is None:
-                return
-            segment = before
-        if segment.block is not None and not segment.live:
-            self._dead.setdefault(segment.size, deque()).append(segment)
+        assert segment.block is not None
+        for site in ("", segment.block.array.line):
+            self._dead.setdefault((segment.size, site), deque()).append(segment)

@@ -32,6 +32,7 @@ from tilesmith.families.trainium.nki.notation.modules import (
 )
 from tilesmith.families.trainium.nki.notation.tensors import HBM, NkiArray, TensorView
 from tilesmith.families.trainium.nki.notation.tracing import Trace, Tracing
+from tilesmith.families.trainium.nki.sharing import made_once
 from tilesmith.search_space.hardware.target import load_target
 from tilesmith.search_space.support.errors import InputError, TilesmithError
 
@@ -142,7 +143,7 @@ def _outputs(trace: Trace, arguments: dict[str, Any], returned: Sequence[TensorV
 
 
 def _built(trace: Trace, name: str, core: Core) -> InstructionStream:
-    ops = operations(trace)
+    ops = operations(trace, made_once)
     build = Build(name, core, ops)
     used = {id(v.array) for op in ops for v in op.operands.values() if isinstance(v, HbmPart)}
     for array in trace.arrays:

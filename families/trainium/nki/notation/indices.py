@@ -6,7 +6,7 @@ Invariant: an index is affine, so that it is an access pattern of the hardware.
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,13 +22,24 @@ class LoopIndex(int):
     first: bool
 
 
-def loop(*bounds: Any, **_: Any) -> list[LoopIndex]:
-    """The values of `affine_range`, `sequential_range` and `static_range`."""
-    values = range(*(operator.index(bound) for bound in bounds))
-    indices = [LoopIndex(value) for value in values]
-    for index in indices:
-        index.first = index is indices[0]
-    return indices
+class NkiRange(list[LoopIndex]):
+    """The values of a loop; `affine_range`'s iterations are worked on side by side."""
+
+    overlapping = 0
+
+    def __init__(self, *bounds: Any, overlaps: bool = False, **_: Any) -> None:
+        values = range(*(operator.index(bound) for bound in bounds))
+        super().__init__(LoopIndex(value) for value in values)
+        for index in super().__iter__():
+            index.first = index is self[0]
+        self._overlaps = overlaps
+
+    def __iter__(self) -> Iterator[LoopIndex]:
+        NkiRange.overlapping += self._overlaps
+        try:
+            yield from super().__iter__()
+        finally:
+            NkiRange.overlapping -= self._overlaps
 
 
 @dataclass(frozen=True, eq=False)

@@ -189,7 +189,7 @@ def _turned(call: NkiCall, x: TensorView) -> TensorView:
     """A tile transposed by the tensor engine, back in SBUF."""
     shape = (prod(x.shape[1:]), x.shape[0])
     place = call.trace.tile(shape, x.dtype, PSUM)
-    call.trace.emit("transpose", out=place, data=call.trace.in_sbuf(x))
+    call.trace.emit("transpose", out=place, data=call.trace.in_sbuf(x), alone=True)
     out = call.trace.tile(shape, x.dtype)
     call.trace.emit("copy", out=out, a=place, engine="scalar")
     return out

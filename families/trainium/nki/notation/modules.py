@@ -8,6 +8,7 @@ they lack is an error that says where it stands, and what there is.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from types import ModuleType
 from typing import Any
@@ -113,7 +114,8 @@ class AnyName:
 
 def _language(with_dst: bool) -> NkiModule:
     module = NkiModule("nki.language")
-    loops = dict.fromkeys(("affine_range", "sequential_range", "static_range"), indices.loop)
+    loops: dict[str, Any] = dict.fromkeys(("sequential_range", "static_range"), indices.NkiRange)
+    loops["affine_range"] = partial(indices.NkiRange, overlaps=True)
     values: dict[str, Any] = {
         **{name: DType(name) for name in DTYPES}, "bool_": DType("uint8"),
         "tfloat32": DType("float32"), "uint32": DType("int32"), "uint16": DType("int32"),

@@ -11,6 +11,7 @@ from typing import Any
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.nki.notation.dtypes import DType
 from tilesmith.families.trainium.nki.notation.errors import NkiError, author_line
+from tilesmith.families.trainium.nki.notation.indices import NkiRange
 
 OUT = ("out", "sums", "reduced", "maxima")
 """Operands that an instruction writes."""
@@ -23,12 +24,14 @@ class TracedStep:
     Attributes:
         implicit: an assignment wrote it, not the kernel's author: it is left out where what it
             copies can be written to its place at once.
+        overlaps: it stands in an `affine_range`, whose iterations are worked on side by side.
     """
 
     method: str
     operands: dict[str, Any]
     line: str
     implicit: bool = False
+    overlaps: bool = False
 
 
 @dataclass(eq=False)
@@ -79,7 +82,8 @@ class Trace:
         for name in OUT:
             if self.spreads and name in operands:
                 self.spreads.pop(id(operands[name].array), None)
-        self.steps.append(TracedStep(method, operands, author_line(), implicit))
+        overlaps = NkiRange.overlapping > 0
+        self.steps.append(TracedStep(method, operands, author_line(), implicit, overlaps))
 
     def share(self, start: int, same: dict[int, Any]) -> None:
         """Have the steps from number `start` on use other arrays in place of theirs."""

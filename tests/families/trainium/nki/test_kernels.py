@@ -75,6 +75,15 @@ def test_what_is_loaded_twice_is_loaded_once(old: Path) -> None:
     assert (kernel.stream.rows["op"] == Opcode.LOAD).sum() == 1
 
 
+def test_equal_tiles_are_made_once_and_changed_ones_apart(old: Path) -> None:
+    kernel = trace(f"{old}::turned", {"x": ((32, 64), F32)})
+    x = kernel.inputs()["x"]
+    (y,) = kernel.run({"x": x}).values()
+    np.testing.assert_allclose(y, np.stack([2 * x.T + i for i in range(4)]), rtol=1e-6)
+    made = [int((kernel.stream.rows["op"] == o).sum()) for o in (Opcode.TRANSPOSE, Opcode.STORE)]
+    assert made == [1, 4]
+
+
 def test_softmax_of_rows(old: Path) -> None:
     kernel = trace(f"{old}::softmax", {"x": ((32, 40), F32)})
     x = kernel.inputs()["x"]
@@ -115,8 +124,8 @@ def test_causal_masks_and_iota(new: Path) -> None:
 
 def test_what_does_not_fit_is_spilled_or_loaded_again(old: Path) -> None:
     kernel = trace(
-        f"{old}::held", {"x": ((16, 128, 128), F32)}, settings={"sbuf.mib": "1"}
-    )  # a partition has 8 KiB, the tiles take 16
+        f"{old}::held", {"x": ((24, 128, 128), F32)}, settings={"sbuf.mib": "1"}
+    )  # a partition has 8 KiB, the tiles take 12
     x = kernel.inputs()["x"]
     (y,) = kernel.run({"x": x}).values()
     np.testing.assert_allclose(y, 2 * x[::-1], rtol=1e-6)

@@ -80,6 +80,20 @@ def caller(x):
 
 
 @nki.jit
+def turned(x):
+    y = nl.ndarray((4, 64, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        rows = nl.ndarray((par_dim(32), 64), dtype=x.dtype, buffer=nl.sbuf)
+        rows[...] = nl.load(x)
+        columns = nl.copy(nisa.nc_transpose(rows))
+        changed = nl.ndarray((par_dim(64), 32), dtype=x.dtype, buffer=nl.sbuf)
+        changed[...] = nl.multiply(columns, 2.0)
+        changed[...] = nl.add(changed, float(i))
+        nl.store(y[i], value=changed)
+    return y
+
+
+@nki.jit
 def softmax(x):
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
@@ -114,11 +128,11 @@ def largest(x):
 def held(x):
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     twice = []
-    for i in range(16):
+    for i in range(24):
         tile = nl.load(x[i])
         twice.append(nl.add(tile, tile))
-    for i in range(16):
-        nl.store(y[15 - i], value=twice[i])
+    for i in range(24):
+        nl.store(y[23 - i], value=twice[i])
     return y
 
 
@@ -155,7 +169,7 @@ def unwritten(x):
 def banks(x):
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
-    sums = [nl.matmul(tile, tile, transpose_x=True) for _ in range(40)]  # banks
+    sums = [nl.matmul(tile, tile * i, transpose_x=True) for i in range(40)]  # banks
     for one in sums:
         nl.store(y, value=nl.copy(one))
     return y
