@@ -130,11 +130,10 @@ class PlacingMemory:
         return segment
 
     def _free(self, size: int, site: str = "") -> PlacedSegment | None:
-        """Bytes that a block of this size, and of this line if one is given, gave back: the latest
-        in SBUF, the first in PSUM."""
+        """Bytes that a block of this size, and of this line if one is given, gave back first."""
         queue = self._dead.get((size, site))
         while queue:
-            segment = queue.popleft() if self.bank or site else queue.pop()
+            segment = queue.popleft()
             if segment.block is not None and not segment.live:
                 return segment
         return None
