@@ -23,6 +23,7 @@ from tilesmith.cli.help import ExplainedGroup
 from tilesmith.cli.stopping import ends_in_native_code, explained, leave
 from tilesmith.cli.verbosity import verbose
 from tilesmith.display.output import print_error
+from tilesmith.jobs.environment import check_environment
 from tilesmith.search_space.support.ending import STOPPED
 from tilesmith.search_space.support.extensions import left_out, rooms
 from tilesmith.search_space.support.spoken import on_a_command_line
@@ -87,6 +88,10 @@ _COMPLETING = "_TILESMITH_COMPLETE"
 """Set by shells that ask for words (`tilesmith.cli.completion`)."""
 
 
+_ANYWHERE = {"doctor", "completion", "-h", "--help"}
+"""What is of use where the environment says what it may not."""
+
+
 class LazyGroup(ExplainedGroup):
     """A group that imports a command's module only to run it or to list it."""
 
@@ -146,6 +151,8 @@ class LazyGroup(ExplainedGroup):
         """Run the command that was named; whatever goes wrong in it is reported here."""
         try:
             with signals_as_exceptions(), ends_in_native_code(STOPPED):
+                if not _ANYWHERE.intersection(ctx.obj):
+                    check_environment()
                 super().invoke(ctx)
                 sys.stdout.flush()
         except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError, SystemExit):
@@ -216,8 +223,9 @@ def _report(
             sys.stdout.flush()
     if isinstance(error, OSError) and error.filename is None:
         _silence_stdout()  # it may be what failed: the flush at exit must not fail again
-    with suppress(OSError):  # where stderr is gone too, the exit code still tells
-        click.echo(f"tilesmith: {failure.message}", err=True)
+    if failure.message:
+        with suppress(OSError):  # where stderr is gone too, the exit code still tells
+            click.echo(f"tilesmith: {failure.message}", err=True)
     return explained(failure.exit_code)
 
 

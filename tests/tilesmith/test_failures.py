@@ -33,7 +33,7 @@ from tilesmith.search_space.support.errors import CodegenError, JobError, ModelE
         (click.Abort(), "interrupted", 130),
         (Terminated(), "stopped by SIGTERM", 143),
         (HungUp(), "stopped by SIGHUP", 129),
-        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the reader of the output closed it", 1),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "what a pipe led to closed it", 1),
         (MemoryError(), "out of memory", 1),
         (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"), "not UTF-8", 2),
         (RuntimeError("can't start new thread"), "starts no more threads", 1),

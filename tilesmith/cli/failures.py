@@ -6,6 +6,7 @@ the number of a signal that ended it. A traceback is shown only when asked for (
 """
 
 import re
+import select
 import signal
 import sys
 import threading
@@ -46,7 +47,7 @@ _RAISED: dict[int, type[KeyboardInterrupt]] = {
 
 @dataclass(frozen=True)
 class Failure:
-    """What to tell the user: a sentence and the process's exit code."""
+    """What to tell the user: a sentence, "" where nobody wants one, and the process's exit code."""
 
     message: str
     exit_code: int
@@ -143,8 +144,10 @@ def explain(error: BaseException) -> Failure:
             return Failure(_one_line(error.format_message()), error.exit_code)
         case KeyboardInterrupt() | click.Abort():
             return _stopped(_number(error))
+        case BrokenPipeError() if _reader_left():
+            return Failure("", 1)
         case BrokenPipeError():
-            return Failure("the reader of the output closed it before the end", 1)
+            return Failure("what a pipe led to closed it before the end", 1)
         case MemoryError():
             return Failure("out of memory; try fewer threads, a smaller model or batch", 1)
         case RuntimeError() if "start new thread" in str(error):
@@ -207,3 +210,13 @@ def _one_line(text: str) -> str:
 _ENDLESS = re.compile(r"(\S{500})\S{400,}(\S{100})")
 """A word that nobody has written, such as a file's contents where its name belongs: its middle is
 left out of a sentence."""
+
+
+def _reader_left() -> bool:
+    """Whether stdout is a pipe that nobody reads any more, as `| head` leaves it."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -204,7 +204,7 @@ def test_what_is_wrong_is_one_sentence(
     varying = save_model(tmp_path / "v.onnx", ("N", 8))
     assert "--shape" in refuse("compile", varying, "--emit", "object", "-o", tmp_path / "m.o")
     monkeypatch.setenv("TILESMITH_LINKER", "/no/such")
-    assert "which is no program here" in refuse(*emit, "library", "-o", tmp_path / "m.so")
+    assert "not a command that is installed" in refuse(*emit, "library", "-o", tmp_path / "m.so")
     monkeypatch.setenv("TILESMITH_LINKER", "false")
     assert "'false' cannot link 'm.so': it does not say why" in refuse(
         *emit, "library", "-o", tmp_path / "m.so", code=1

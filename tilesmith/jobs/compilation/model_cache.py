@@ -23,13 +23,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilesmith.codegen.host import object_cache
 from tilesmith.codegen.host.machine import host_target
+from tilesmith.jobs.environment import stated
 from tilesmith.jobs.notices import LOG
 from tilesmith.jobs.requests.request import PRECISIONS, Request, Resolved
 from tilesmith.search_space.hardware.target import Target
@@ -211,10 +211,8 @@ def _entry(request: Request, require_tuned: bool) -> CacheEntry:
 
 
 def _limit() -> int:
-    """Bytes that compiled models may take."""
-    with suppress(ValueError):
-        return int(os.environ.get(LIMIT, _MIB)) << 20
-    return _MIB << 20
+    """Bytes that compiled models may take; `InputError` where the variable is no number."""
+    return int(stated(LIMIT) or _MIB) << 20
 
 
 def _whole(path: str | Path) -> str:
