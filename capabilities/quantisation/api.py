@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from tilesmith.jobs.keywords import takes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tilesmith.capabilities.quantisation.jobs import QuantisedModel
+    from tilesmith.jobs.databases import Named
     from tilesmith.jobs.subjects.calibration_data import Data
     from tilesmith.jobs.subjects.subject import Model
 
@@ -19,6 +22,7 @@ class AskedOfQuantising(TypedDict, total=False):
     operators: Sequence[str]
     keep: Sequence[str]
     budget: float | None
+    minimise: str
     sensitivities: bool
     samples: int
     seed: int
@@ -29,6 +33,8 @@ class AskedOfQuantising(TypedDict, total=False):
     block: int
     equalise: bool
     fuse_residuals: bool
+    database: "Named"
+    plan: "Mapping[str, str] | str | Path | None"
 
 
 @takes(AskedOfQuantising)
@@ -39,7 +45,7 @@ def quantize(
     observer: Callable[[str], None] = lambda text: None,
     **asked: Unpack[AskedOfQuantising],
 ) -> "QuantisedModel":
-    """Quantise a float32 model to int8 by calibration data, as ONNX with Q/DQ pairs.
+    """Quantise a float32 model by calibration data, as ONNX with Q/DQ pairs.
 
     Activations become uint8, one scale a tensor; weights int8, one scale an output channel; biases
     int32. `compile` takes the `model` of what comes back, onnxruntime its file.
@@ -57,6 +63,8 @@ def quantize(
             operators: quantise these alone, such as ("Conv", "Add").
             keep: names of nodes that stay in float32.
             budget: the greatest error allowed; the most sensitive layers stay in float32 for it.
+            minimise: within the budget: "work" in float32; or "latency" or "size", with a precision
+                for each layer out of fp32, bf16, int8 and int4 weights.
             sensitivities: find every layer's, without a budget too.
             samples, seed: how many of the data errors are measured on (16), and which.
             random: how many random samples stand in for data, to try it.
@@ -66,11 +74,15 @@ def quantize(
                 needs no data.
             block: weights of a block, 32.
             equalise: balance channels between layers first, for models with depthwise convolutions.
-            fuse_residuals: do not round what a layer adds to a residual; fp32 in onnxruntime.
+            fuse_residuals: do not round what a layer adds to a residual; fp32 in onnxruntime. For
+                latency and size it is so whatever is said.
+            database: for latency: where kernels' times are looked up and kept, as for `tune`.
+            plan: precisions by layer, or a file of them, to be taken as they are.
 
     Raises:
         InputError: no data, or data that does not fit or is not finite; an unknown node, operator
-            or method.
+            or method; a plan of another model.
+        DependencyError: precisions are to be chosen, and OR-tools is not installed.
         ModelError: the model cannot be read, is quantised already, or has nothing to quantise.
     """
     from tilesmith.capabilities.quantisation.jobs import QuantiseRequest, quantised_model

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilesmith.capabilities.quantisation.preparation.float_model import float_model
+from tilesmith.capabilities.quantisation.numbers.narrow import OPSET as NARROW_OPSET
+from tilesmith.capabilities.quantisation.precisions.choosing import AIMS
+from tilesmith.capabilities.quantisation.precisions.job import check_aim, with_precisions
+from tilesmith.capabilities.quantisation.preparation.float_model import OPSET, float_model
 from tilesmith.capabilities.quantisation.search.quantise import (
     Quantised,
     QuantiseOptions,
     quantised,
 )
+from tilesmith.jobs.databases import BY_DEFAULT, Named, located
 from tilesmith.jobs.subjects.calibration_data import (
     Data,
     expected_inputs,
@@ -44,12 +48,21 @@ class QuantiseRequest(QuantiseOptions):
         data: see `calibration_data`; None with `random`.
         random: how many random samples, drawn with `seed`, stand in for data.
         shapes: of inputs by name, or sizes of symbolic dimensions by theirs.
+        database: where kernels' times are looked up and kept, for latency.
+        plan: precisions by layer, or a file of them, in place of a choice.
     """
 
     model: "Model"
     data: Data | None = None
     random: int = field(default=0, kw_only=True)
     shapes: Mapping[str, Sequence[Any]] | None = field(default=None, kw_only=True)
+    database: Named = field(default=BY_DEFAULT, kw_only=True, repr=False)
+    plan: Mapping[str, str] | str | Path | None = field(default=None, kw_only=True)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether each layer has a precision of its own."""
+        return self.minimise != "work" or self.plan is not None
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,7 @@ class QuantisedModel(
     "top1_agreement:report.accuracy.top1 weight_error:report.weight_error "
     "calibrated_samples:report.calibrated measured_samples:report.measured "
     "float_bytes:report.float_bytes quantised_bytes:report.quantised_bytes "
-    "sensitivities:report.sensitivities",
+    "sensitivities:report.sensitivities precisions:report.precisions?",
 ):
     """A quantised model and the report on it; give `model` to `compile`.
 
@@ -91,16 +104,32 @@ def quantised_model(
 ) -> QuantisedModel:
     """Calibrate and quantise; errors as `api.quantize`."""
     _check(asked)
-    model = float_model(file_of(asked.model))
+    model = float_model(file_of(asked.model), NARROW_OPSET if asked.mixed else OPSET)
     inputs = expected_inputs(model.inputs, asked.shapes or {})
     samples = [] if asked.data is None else samples_of(inputs, asked.data)
     if asked.random:
         samples = random_samples(inputs, asked.random, asked.seed)
-    report = quantised(model, samples, resolve_target(HOST), asked, watch)
+    target = resolve_target(HOST)
+    if not asked.mixed:
+        report = quantised(model, samples, target, asked, watch)
+        return QuantisedModel(report.model, report)
+    where = (
+        located(asked.database, makes=asked.plan is None).location
+        if asked.minimise != "size"
+        else None
+    )
+    report = with_precisions(model, samples, target, asked, where, asked.plan, watch)
     return QuantisedModel(report.model, report)
 
 
 def _check(asked: QuantiseRequest) -> None:
+    if asked.minimise not in ("work", *AIMS):
+        raise InputError(
+            f"minimise = '{asked.minimise}' is unknown; 'work', {' or '.join(map(repr, AIMS))} is "
+            "expected"
+        )
+    if asked.mixed:
+        check_aim(asked, asked.plan is not None)
     if asked.data is not None and asked.random:
         raise InputError("give either calibration data or a number of random samples, not both")
     free = asked.weights and asked.budget is None and not asked.sensitivities
@@ -109,7 +138,7 @@ def _check(asked: QuantiseRequest) -> None:
             "quantising needs calibration data: give arrays of the model's inputs (--data), or, to "
             "try it, a number of random samples (--random)"
         )
-    wanted = asked.budget is not None or asked.sensitivities
+    wanted = asked.budget is not None or asked.sensitivities or asked.mixed
     if asked.samples < wanted:
         raise InputError(f"samples = {asked.samples} is out of range; at least {int(wanted)}")
     if asked.budget is not None and not 0 <= asked.budget < np.inf:

@@ -283,12 +283,14 @@ def database_option(required: bool, makes: bool = False) -> Callable[[Command], 
 
 def _needs_no_database(given: Mapping[str, Any]) -> bool:
     """Whether what was named (parameters given come before those that were not) has its schedules:
-    an artifact, a recorded space, a list of passes."""
+    an artifact, a recorded space, a list of passes; nor does what is chosen without any."""
     model = given.get("model")
     return (
         (isinstance(model, str) and model.endswith(".tsm"))
         or given.get("space") is not None
         or bool(given.get("print_passes"))
+        or given.get("minimise") in ("work", "size")
+        or given.get("plan") is not None
     )
 
 

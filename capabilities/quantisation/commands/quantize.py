@@ -5,14 +5,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilesmith.cli.files import output_option
+from tilesmith.cli.files import output_option, page_option
 from tilesmith.cli.help import CommandOption, Explained
-from tilesmith.cli.options import given, json_option, seed_option, shape_option, threads_option
+from tilesmith.cli.options import (
+    database_option,
+    given,
+    json_option,
+    seed_option,
+    shape_option,
+    threads_option,
+)
 from tilesmith.cli.values import Quantity
 from tilesmith.display.output import note, print_json, table
 
 if TYPE_CHECKING:
     from tilesmith.capabilities.quantisation.jobs import QuantisedModel
+    from tilesmith.capabilities.quantisation.precisions.report import PrecisionReport
 
 _SHOWN = 20
 """Sensitivities that are printed; --json has all."""
@@ -62,13 +70,35 @@ _SHOWN = 20
     help="Leave a node in fp32; repeatable.",
 )
 @click.option(
-    "--largest-error",
+    "--budget",
     "budget",
     cls=CommandOption,
-    former=("--budget",),
+    former=("--largest-error",),
     type=Quantity(),
     help="The error allowed, such as 0.02: the most sensitive layers stay in fp32 for it.",
 )
+@click.option(
+    "--for",
+    "minimise",
+    type=click.Choice(["work", "latency", "size"]),
+    default="work",
+    show_default=True,
+    help="What is least within the budget: work in fp32; or time or bytes, with a precision for "
+    "each layer out of fp32, bf16, int8 and int4 weights.",
+)
+@click.option(
+    "--plan",
+    type=click.Path(dir_okay=False),
+    metavar="FILE.json",
+    help="Take each layer's precision from a file that --plan-out wrote.",
+)
+@click.option(
+    "--plan-out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.json",
+    help="Write each layer's precision, its errors and times here, to be read or edited.",
+)
+@page_option("Write the front of error and latency as a page here.")
 @click.option(
     "--equalise",
     is_flag=True,
@@ -90,6 +120,7 @@ _SHOWN = 20
 @seed_option("Of random choices.")
 @shape_option
 @threads_option
+@database_option(required=False, makes=True)
 @json_option
 def quantize(
     model: str,
@@ -97,20 +128,34 @@ def quantize(
     data: tuple[str, ...],
     random: int | None,
     operators: str | None,
+    plan_out: Path | None,
+    page: Path | None,
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Quantise MODEL to int8 by calibration data, as ONNX with Q/DQ pairs.
+    """Quantise MODEL by calibration data, as ONNX with Q/DQ pairs.
 
     Activations become uint8, one scale a tensor; weights int8, one scale an output channel. The
     printed error is the norm of the difference from fp32 by the outputs' norm, computed by the
     model that was written. With --weights activations stay in fp32, and products become
     MatMulNBits, whose weights have a scale for each block.
+
+    With --for latency each layer gets the precision that makes the whole model fastest within
+    --budget: by its error on the data, and by the measured times of the kernels that it would have,
+    conversions included. Times go into the database. The chosen model is measured beside fp32, and
+    on data that had no part in the choice; what is not faster, or exceeds the budget, is refused.
     """
     from tilesmith.capabilities.quantisation.jobs import QuantiseRequest, quantised_model
+    from tilesmith.capabilities.quantisation.precisions.tables import text
+    from tilesmith.search_space.support.errors import InputError
     from tilesmith.search_space.support.files import check_output
 
-    check_output(output, model, *data)
+    for path in filter(None, (output, plan_out, page)):
+        check_output(path, model, *data)
+    if (plan_out or page) and asked["minimise"] == "work" and not asked["plan"]:
+        raise InputError(
+            "--plan-out and --page are of precisions chosen for each layer; add --for latency"
+        )
     request = QuantiseRequest(
         model,
         data or None,
@@ -120,12 +165,28 @@ def quantize(
     )
     quantised = quantised_model(request, note)
     quantised.save(output)
+    report: Any = quantised.report.precisions
+    if report is not None:
+        _write(report, model, plan_out, page)
     if random is not None:
         note(f"{random} random samples are no calibration: give real data before you use the model")
     if as_json:
         print_json({"output": str(output), **quantised.to_json()})
+    elif report is not None:
+        click.echo(text(report, str(output)))
     else:
         click.echo(_summary(quantised, output, request.weights or "int8"))
+
+
+def _write(report: "PrecisionReport", model: str, plan_out: Path | None, page: Path | None) -> None:
+    from tilesmith.capabilities.quantisation.precisions.page import page_of
+    from tilesmith.capabilities.quantisation.precisions.plan_file import plan_text
+    from tilesmith.search_space.support.files import written
+
+    for path, content in ((plan_out, plan_text), (page, page_of)):
+        if path is not None:
+            with written(path) as file:
+                file.write(content(report, model).encode())
 
 
 def _size(count: int) -> str:

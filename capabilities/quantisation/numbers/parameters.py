@@ -8,6 +8,7 @@ import numpy as np
 
 from tilesmith.capabilities.quantisation.numbers.block_weights import BlockWeights
 from tilesmith.capabilities.quantisation.numbers.histograms import Histogram
+from tilesmith.capabilities.quantisation.numbers.narrow import NarrowWeights
 from tilesmith.capabilities.quantisation.numbers.ranges import Affine, Method
 from tilesmith.capabilities.quantisation.numbers.weights import ByteWeights, byte_weights
 from tilesmith.capabilities.quantisation.preparation.float_model import FloatModel
@@ -20,12 +21,12 @@ class Parameters:
 
     Attributes:
         tensors: scale and zero point of every tensor in bytes.
-        layers: by node, the constants of every layer that is quantised.
+        layers: by node, the constants of every layer that is not in float32.
     """
 
     plan: QuantisationPlan
     tensors: Mapping[str, Affine]
-    layers: Mapping[str, ByteWeights | BlockWeights]
+    layers: Mapping[str, ByteWeights | BlockWeights | NarrowWeights]
 
 
 @dataclass(frozen=True)

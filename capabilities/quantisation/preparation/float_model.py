@@ -100,8 +100,11 @@ def readers_of(graph: onnx.GraphProto) -> Counter[str]:
     return counts
 
 
-def float_model(read: ModelFile) -> FloatModel:
+def float_model(read: ModelFile, newest: int = OPSET) -> FloatModel:
     """A model to be quantised; what is given is not changed.
+
+    Args:
+        newest: the opset it is brought to if it can be; at least `OPSET`.
 
     Raises:
         ModelError: it is quantised already, cannot be brought to `OPSET`, or a weight of it cannot
@@ -109,7 +112,12 @@ def float_model(read: ModelFile) -> FloatModel:
     """
     _refuse_quantised(read.proto, read.name)
     reader = ArrayReader(read.folder, read.name, read.held)
-    source = _modern(read.proto, reader)
+    try:
+        source = _modern(read.proto, reader, newest)
+    except ModelError:
+        if newest == OPSET:
+            raise
+        source = _modern(read.proto, reader, OPSET)
     constants = {tensor.name: reader.array(tensor) for tensor in source.graph.initializer}
     for sparse in source.graph.sparse_initializer:
         constants[sparse.values.name] = reader.dense(sparse)
@@ -151,14 +159,14 @@ def _refuse_quantised(proto: onnx.ModelProto, name: str) -> None:
         )
 
 
-def _modern(proto: onnx.ModelProto, reader: ArrayReader) -> onnx.ModelProto:
-    if opset_of(proto) >= OPSET:
+def _modern(proto: onnx.ModelProto, reader: ArrayReader, opset: int) -> onnx.ModelProto:
+    if opset_of(proto) >= opset:
         return proto
     whole = onnx.ModelProto()
     whole.CopyFrom(proto)
     if not reader.held:
         reader.embed(whole.graph)
-    return at_opset(whole, OPSET, reader.model)
+    return at_opset(whole, opset, reader.model)
 
 
 def _without_constants(source: onnx.ModelProto) -> onnx.ModelProto:

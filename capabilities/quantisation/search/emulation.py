@@ -8,7 +8,8 @@ so it stands in the model wherever a plan may want it, with scale and bounds as 
 biases are inputs, too. A choice is then a set of arrays, and to try a hundred of them compiles
 nothing. Sums are of float32 here and of integers in the quantised model; both are exact enough that
 they differ where a value is at the edge between two bytes only. Where something is not to be
-rounded, its scale is so small that nothing is lost.
+rounded, its scale is so small that nothing is lost. Layers may be in bfloat16 instead, too: what
+they read is rounded to it where a flag says so.
 
 `Floats` is the same model with tensors to look at as further outputs.
 """
@@ -21,6 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from tilesmith.capabilities.quantisation.numbers.narrow import NarrowWeights
 from tilesmith.capabilities.quantisation.numbers.parameters import Parameters
 from tilesmith.capabilities.quantisation.preparation.float_model import FloatModel, readers_of
 from tilesmith.capabilities.quantisation.preparation.plan import QuantisationPlan, WeightedLayer
@@ -98,13 +100,20 @@ class Emulation:
 
     Args:
         plan: with everything that may be quantised.
+        narrow: whether layers may be in bfloat16.
     """
 
     def __init__(
-        self, model: FloatModel, plan: QuantisationPlan, target: Target, threads: int = 1
+        self,
+        model: FloatModel,
+        plan: QuantisationPlan,
+        target: Target,
+        threads: int = 1,
+        narrow: bool = False,
     ) -> None:
         self._model = model
         self._plan = plan
+        self._narrow = narrow
         self._names = {layer.node: _names(layer, model) for layer in plan.layers}
         proto = self._emulated()
         read = readers_of(proto.graph)
@@ -131,6 +140,9 @@ class Emulation:
                 values = (affine.scale, low, high)
             for name, value in zip(_parts(number), values, strict=True):
                 fed[name] = np.asarray(value)
+            if self._narrow:
+                narrow = isinstance(chosen.layers.get(read.node), NarrowWeights)
+                fed[_flag(number)] = np.asarray(narrow)
         for layer in self._plan.layers:
             coded = chosen.layers.get(layer.node)
             weights, bias = self._names[layer.node]
@@ -151,7 +163,7 @@ class Emulation:
         for node in graph.node:
             for position, name in enumerate(node.input):
                 if (node.name, position) in numbers:
-                    nodes += _rounding(name, numbers[node.name, position])
+                    nodes += _rounding(name, numbers[node.name, position], self._narrow)
                     node.input[position] = nodes[-1].output[0]
             if node.name in self._names:
                 weights, bias = self._names[node.name]
@@ -169,6 +181,9 @@ class Emulation:
         for place in range(len(self._plan.reads)):
             for name in _parts(place):
                 graph.input.append(helper.make_tensor_value_info(name, number, ()))
+            if self._narrow:
+                flag = helper.make_tensor_value_info(_flag(place), onnx.TensorProto.BOOL, ())
+                graph.input.append(flag)
         for layer in self._plan.layers:
             for name, constant in zip(
                 self._names[layer.node], (layer.weights, layer.bias), strict=True
@@ -198,15 +213,29 @@ def _parts(number: int) -> tuple[str, str, str]:
     )
 
 
-def _rounding(tensor: str, number: int) -> list[onnx.NodeProto]:
+def _flag(number: int) -> str:
+    """The input that says whether one rounding is to bfloat16."""
+    return f"emulated:read{number}/narrow"
+
+
+def _rounding(tensor: str, number: int, narrow: bool) -> list[onnx.NodeProto]:
     scale, low, high = _parts(number)
-    steps = [
-        f"emulated:read{number}/{step}" for step in ("steps", "whole", "above", "kept", "value")
-    ]
-    return [
-        helper.make_node("Div", [tensor, scale], [steps[0]], f"{steps[0]}/node"),
-        helper.make_node("Round", [steps[0]], [steps[1]], f"{steps[1]}/node"),
-        helper.make_node("Max", [steps[1], low], [steps[2]], f"{steps[2]}/node"),
-        helper.make_node("Min", [steps[2], high], [steps[3]], f"{steps[3]}/node"),
-        helper.make_node("Mul", [steps[3], scale], [steps[4]], f"{steps[4]}/node"),
-    ]
+
+    def step(operator: str, inputs: list[str], result: str, **stated: Any) -> onnx.NodeProto:
+        name = f"emulated:read{number}/{result}"
+        return helper.make_node(operator, inputs, [name], f"{name}/node", **stated)
+
+    nodes = [step("Div", [tensor, scale], "steps")]
+    for operator, bound, result in (
+        ("Round", "", "whole"),
+        ("Max", low, "above"),
+        ("Min", high, "kept"),
+    ):
+        nodes.append(step(operator, [nodes[-1].output[0], bound][: 1 + bool(bound)], result))
+    nodes.append(step("Mul", [nodes[-1].output[0], scale], "value"))
+    if narrow:
+        value = nodes[-1].output[0]
+        nodes.append(step("Cast", [tensor], "bf16", to=onnx.TensorProto.BFLOAT16))
+        nodes.append(step("Cast", [nodes[-1].output[0]], "wide", to=onnx.TensorProto.FLOAT))
+        nodes.append(step("Where", [_flag(number), nodes[-1].output[0], value], "either"))
+    return nodes

@@ -35,6 +35,7 @@ from tilesmith.capabilities.quantisation.search.ways import Way, WithBlocks, Wit
 from tilesmith.jobs.measures.output_errors import Accuracy, accuracy
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.support.errors import InputError, ModelError
+from tilesmith.search_space.support.json_object import JsonObject
 
 Watch = Callable[[str], None]
 
@@ -49,6 +50,8 @@ class QuantiseOptions:
         operators: those of `plan.OPERATORS` that may be quantised; empty: all of them.
         keep: names of nodes that stay in float32.
         budget: the greatest error allowed; the most sensitive layers are kept for it.
+        minimise: within the budget: "work" in float32, one precision for all layers that leave it;
+            "latency" or "size", each layer with a precision of its own.
         sensitivities: whether to find each layer's, without a budget too.
         samples: how many samples accuracy is measured on, drawn with `seed`. All calibrate.
         threads: that the float32 model runs with.
@@ -64,6 +67,7 @@ class QuantiseOptions:
     operators: Sequence[str] = ()
     keep: Sequence[str] = ()
     budget: float | None = None
+    minimise: str = "work"
     sensitivities: bool = False
     samples: int = 16
     seed: int = 0
@@ -88,6 +92,8 @@ class Quantised:
         measured: how many of them accuracy was measured on.
         float_bytes, quantised_bytes: of the weights.
         weight_error: the norm of what quantised weights differ by, by their norm.
+        precisions: what choosing a precision for each layer came to (`precisions.report`); None
+            where all have one.
     """
 
     model: onnx.ModelProto
@@ -100,6 +106,7 @@ class Quantised:
     float_bytes: int
     quantised_bytes: int
     weight_error: float
+    precisions: JsonObject | None = None
 
 
 def quantised(
@@ -125,7 +132,7 @@ def quantised(
     if options.equalise and samples:
         watch(f"balancing channels on {len(samples)} samples")
         model = equalised(model, samples, target, options.threads)
-    layers = _chosen_layers(model, options)
+    layers = chosen_layers(model, options)
     if options.weights:
         way: Way = WithBlocks(model, layers, _blocks(options, method))
         floats = Floats(model, (), target, options.threads)
@@ -227,7 +234,7 @@ def _blocks(options: QuantiseOptions, method: Method) -> Blocks:
     return Blocks(bits, options.block, options.symmetric, search)
 
 
-def _chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[WeightedLayer, ...]:
+def chosen_layers(model: FloatModel, options: QuantiseOptions) -> tuple[WeightedLayer, ...]:
     """The layers that may be quantised.
 
     Raises:

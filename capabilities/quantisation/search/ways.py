@@ -108,7 +108,11 @@ class WithBytes(Way):
         return self._calibration.parameters(self._plan(layers))
 
     def work(self, layer: WeightedLayer) -> int:
-        return multiplications(self.model, layer, self._calibration.seen[layer.source].total)
+        return multiplications(self.model, layer, self.elements(layer))
+
+    def elements(self, layer: WeightedLayer) -> int:
+        """Elements of what a layer reads, in all samples that calibrated."""
+        return self._calibration.seen[layer.source].total
 
     def written(self, chosen: Parameters) -> onnx.ModelProto:
         return with_pairs(self.model, chosen)
@@ -146,6 +150,13 @@ class WithBlocks(Way):
     def written(self, chosen: Parameters) -> onnx.ModelProto:
         proto = onnx.ModelProto()
         proto.CopyFrom(self.model.proto)
+        self.write(proto, chosen)
+        read = readers_of(proto.graph)
+        with_constants(proto, {n: v for n, v in self.model.constants.items() if read[n]})
+        return proto
+
+    def write(self, proto: onnx.ModelProto, chosen: Parameters) -> None:
+        """Put products with weights in blocks in a model's layers' places."""
         graph, constants = proto.graph, dict[str, NDArray[Any]]()
         layers = {layer.node: layer for layer in chosen.plan.layers}
         for node in graph.node:
@@ -153,12 +164,15 @@ class WithBlocks(Way):
                 names = self._write(node.name, constants)
                 weights, bias = self._weights(layers[node.name]), layers[node.name].bias
                 node.CopyFrom(node_of(node, weights, names, bias))
-        read = readers_of(graph)
-        constants |= {name: v for name, v in self.model.constants.items() if read[name]}
         with_constants(proto, constants)
         if DOMAIN not in {e.domain for e in proto.opset_import}:
             proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-        return proto
+
+    def bytes_of(self, layer: WeightedLayer) -> int:
+        """What a layer's weights take."""
+        weights = self._weights(layer)
+        zeros = 0 if weights.blocks.symmetric else weights.packed_zeros().nbytes
+        return weights.packed().nbytes + weights.scales.nbytes + zeros
 
     def _write(self, node: str, constants: dict[str, NDArray[Any]]) -> tuple[str, str, str]:
         """Add a layer's constants; their names."""
