@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 
@@ -14,7 +15,10 @@ def index_fault(indices: NDArray[Any], extents: Sequence[int]) -> str | None:
     """
     if not indices.size:
         return None
-    least = min(extents)  # in most cases one look at all of them is enough
+    least = min(extents)  # in most cases one look is enough: what is negative is large unsigned
+    unsigned = indices.view(f"u{indices.itemsize}")
+    if int(np.maximum.reduce(unsigned, axis=None)) < least:
+        return None
     if -least <= int(indices.min()) and int(indices.max()) < least:
         return None
     for extent, column in zip(extents, indices.reshape(-1, len(extents)).T, strict=True):

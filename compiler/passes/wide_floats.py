@@ -76,6 +76,8 @@ class _Widening:
         self._renamed: dict[str, str] = {}
         inside = not any(map(_is_narrow, (*graph.inputs, *graph.outputs)))
         self._narrow = {node for node in graph.nodes if inside and self._in_bf16(node)}
+        self._given: set[str] = set()
+        """Narrow outputs that a cast of the model's gives."""
 
     def run(self) -> Graph:
         """The caller's tensors keep their type, and have a float32 one beside them for the nodes.
@@ -90,7 +92,7 @@ class _Widening:
             self._cast(name, self._renamed[name])
         for node in graph.nodes:
             self._node(node)
-        for name in [n for n in self._renamed if n in computed]:
+        for name in [n for n in self._renamed if n in computed and n not in self._given]:
             self._cast(self._renamed[name], name)
         return graph.with_(
             nodes=tuple(self.nodes), tensors=self.tensors, constants=dict(self._constants(ends)),
@@ -145,7 +147,11 @@ class _Widening:
             self.nodes.append(changed)
             return
         info = self.graph.info(node.outputs[0])
-        exact, rounded = self._fresh(info, "float32"), self._fresh(info, info.dtype)
+        exact, rounded = self._fresh(info, "float32"), node.outputs[0]
+        if rounded in self._renamed:
+            self._given.add(rounded)
+        else:
+            rounded = self._fresh(info, info.dtype)
         self.nodes.append(replace(changed, outputs=(exact,)))
         self._cast(exact, rounded)
         self._cast(rounded, outputs[0])

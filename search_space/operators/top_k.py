@@ -5,6 +5,9 @@
     sorted[j] = the key whose rank is j                   j < k
     y[j]      = 2^32 - 1 - sorted[j] mod 2^32
 
+A single one is looked for as `arg_extreme` does: the largest ordinal, and the first place that has
+it.
+
 ONNX TopK, opset 11, whose values are gathered by these indices. The smallest are the largest of
 -1 - ordinal(x). What is not a number is larger than all numbers, whatever its sign: what x86 gives
 for inf - inf has it set.
@@ -81,10 +84,12 @@ class TopK(Template):
         return np.take(order, np.arange(workload.integer("k")), axis=position)
 
     def compute(self, workload: Workload) -> ComputeDefinition:
-        """Stages `key`, `rank`, `sorted` and `y` over rows o (and neighbours t)."""
+        """Stages `key`, `rank`, `sorted` and `y` over rows o (and neighbours t); `m`, `p` and `y`
+        for a single one."""
         shape, position = workload.shape("shape"), workload.integer("axis")
         before, length, behind = around(shape, position)
-        o, i, other = axis("o", before), axis("i", length), axis("l", length)
+        single = workload.integer("k") == 1
+        o, i, other = axis("o", before), axis("k" if single else "i", length), axis("l", length)
         j = axis("j", workload.integer("k"))
         rest = () if behind == 1 else (axis("t", behind),)
         row = (o, *rest)
@@ -92,6 +97,17 @@ class TopK(Template):
         order = _order(workload, load("x", o.var, i.var, *at[1:]))
         if workload.text("kind") == "min":
             order = call("subtract", -1, order)
+        whole = (before, length, *((behind,) if rest else ()))
+        x = Tensor("x", whole, workload.dtype)
+        if single:
+            reached = call("greater_equal", order, load("m", *at))
+            place = call("where", reached, call("to_int32", Index(i.var)), (1 << 31) - 1)
+            first = (
+                Stage("m", row, order, (i,), "max", dtype="int32"),
+                Stage("p", row, place, (i,), "min", dtype="int32"),
+                Stage("y", row, call("to_int64", load("p", *at)), dtype="int64"),
+            )
+            return ComputeDefinition(self.operator, (x,), first)
         high = call("multiply", call("to_int64", order), _SHIFT)
         key = call("add", high, Index(_SHIFT - 1 - i.var))
         larger = call("greater", load("key", *at, other.var), load("key", *at, i.var))
@@ -104,8 +120,7 @@ class TopK(Template):
             Stage("sorted", (*row, j), picked, (i,), "max", dtype="int64"),
             Stage("y", (o, j, *rest), index, dtype="int64"),
         )
-        whole = (before, length, *((behind,) if rest else ()))
-        return ComputeDefinition(self.operator, (Tensor("x", whole, workload.dtype),), stages)
+        return ComputeDefinition(self.operator, (x,), stages)
 
 
 def _order(workload: Workload, x: Scalar) -> Scalar:

@@ -111,3 +111,18 @@ def test_numbers_become_the_nearest_that_there_is(dtype: str) -> None:
     assert found.tolist() == [0, 1, least, limits.max, limits.min, limits.max, limits.min, 0]
     text = f"elementwise shape=8 expression=to_float32(x0) types={dtype}"
     np.testing.assert_array_equal(default_run(text, found), found.astype(np.float32))
+
+
+@pytest.mark.parametrize("source", ["float32", "float64"])
+@pytest.mark.parametrize("result", ["int32", "int64", "uint32", "uint64", "int16", "uint8"])
+def test_floats_are_cut_to_the_nearest_whole_number_there_is(source: str, result: str) -> None:
+    info = np.iinfo(result)
+    ends = [float(end) * factor for end in (info.min, info.max) for factor in (0.99, 1.0, 1.01)]
+    special = [0.0, -0.0, 0.5, -0.5, 1.9, -1.9, 1e30, -1e30, np.inf, -np.inf, np.nan, *ends]
+    x = np.array([*special, *range(37 - len(special))], source)
+    wanted = [
+        0 if v != v else info.min if v <= info.min else info.max if v >= info.max else int(v)
+        for v in x.astype(np.float64).tolist()
+    ]
+    text = f"elementwise shape=37 expression=to_{result}(x0) types={source} dtype={result}"
+    np.testing.assert_array_equal(default_run(text, x), np.array(wanted, result))

@@ -135,6 +135,25 @@ def test_the_largest_beside_what_is_no_number() -> None:
     assert np.isnan(found[0, :2]).all() and found[0, 2] == np.nanmax(x)
 
 
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_single_one_is_what_the_first_of_several_is(largest: int, axis: int) -> None:
+    n, i = np.nan, np.inf
+    rows = np.float32([[1, n, 3, 3], [n, 1, 1, 2], [n] * 4, [-i, n, i, i], [0.0, -0.0, 0, 0]])
+    x = np.ascontiguousarray(rows if axis else rows.T)
+    found = []
+    for k in (1, 2):
+        shape = ", ".join(str(k if place == axis else x.shape[place]) for place in (0, 1))
+        dims = ", ".join(map(str, x.shape))
+        body = f"v, i = TopK<axis={axis}, largest={largest}>(x, k)"
+        text = f"g (float[{dims}] x) => (float[{shape}] v, int64[{shape}] i) {{ {body} }}"
+        found.append(build(import_model(model_of(text, k=np.array([k]))), host_target()))
+    one, two = (executable.run({"x": x}) for executable in found)
+    for name in ("v", "i"):
+        np.testing.assert_array_equal(one[name], np.take(two[name], [0], axis))
+    assert one["i"].ravel().tolist() == ([1, 0, 0, 1, 0] if largest else [0, 1, 0, 0, 0])
+
+
 @pytest.mark.parametrize("axis", [3, -4])
 def test_an_axis_that_is_not_there_is_a_sentence(axis: int) -> None:
     text = "g (float[3, 7, 5] x) => (float[3, 7, 5] y) { y = CumSum(x, a) }"

@@ -114,3 +114,11 @@ def test_where_bfloat16_ends_numbers_are_rounded() -> None:
     assert np.array_equal(found, found.astype(to_numpy("bfloat16")).astype(np.float32))
     exact = x.astype(to_numpy("bfloat16")).astype(np.float64) @ weights.astype(np.float64)
     assert np.abs(found - exact).max() <= 2.0**-8 * np.abs(exact).max()
+
+
+def test_what_a_cast_rounds_is_given_as_it_is() -> None:
+    text = "agraph (float[64] x) => (float16[64] h) { h = Cast<to=10>(x) }"
+    executable = build(import_model(model_of(text)), host_target())
+    x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    np.testing.assert_array_equal(executable.run({"x": x})["h"], x.astype(np.float16))
+    assert len(executable.recipe.steps) == 1

@@ -22,7 +22,7 @@ from tilesmith.codegen.llvm.text.ir import (
     scalar_of,
     vector,
 )
-from tilesmith.codegen.llvm.text.types import element_type, is_float, suffix
+from tilesmith.codegen.llvm.text.types import element_type, is_float
 from tilesmith.search_space.support.errors import CodegenError
 
 _WRAPPING = {
@@ -126,14 +126,25 @@ def converted(builder: Builder, value: Value, dtype: str) -> Value:
 
 
 def _cut(builder: Builder, value: Value, before: FloatType, after: IntType) -> Value:
-    """Towards zero, to the nearest there is."""
+    """Towards zero, to the nearest there is; what is not a number is 0. LLVM takes vectors apart
+    for its own saturating conversions, so numbers out of range are replaced before its plain one.
+    """
     kind = like(value.type, after)
     if after.width < 32:
         return _cut_short(builder, value, after)
-    width = f"v{kind.count}" if isinstance(kind, VectorType) else ""
-    word = "fptoui" if after.sign == "unsigned" else "fptosi"
-    name = f"llvm.{word}.sat.{width}{suffix(after)}.{width}{suffix(before)}"
-    return builder.call(builder.module.declare(name, kind, [value.type]), [value])
+    unsigned = after.sign == "unsigned"
+    least = 0 if unsigned else -(1 << (after.width - 1))
+    beyond = least + (1 << after.width)
+    low, high = literal(value.type, least), literal(value.type, beyond)
+    inside = builder.select(builder.fcmp_ordered(">", value, low), value, low)
+    below = builder.fcmp_ordered("<", inside, high)
+    number = builder.convert(
+        "fptoui" if unsigned else "fptosi", builder.select(below, inside, low), kind
+    )
+    number = builder.select(below, number, literal(kind, beyond - 1))
+    if unsigned:
+        return number
+    return builder.select(builder.fcmp_ordered("==", value, value), number, literal(kind, 0))
 
 
 def _cut_short(builder: Builder, value: Value, after: IntType) -> Value:
