@@ -89,6 +89,14 @@ def default_of(workload: Workload, target: Target) -> Config:
     return configs[int(np.argmax(seconds <= enough))]
 
 
+@lru_cache(maxsize=1024)
+def simulated(workload: Workload, target: Target, config: Config) -> float | None:
+    """Seconds of a configuration by the family's simulator, as `default_of` compares; None where
+    there is none."""
+    judge = judges.find(target.family)
+    return None if judge is None else float(judge(workload, target.uncalibrated, (config,))[0])
+
+
 def _with_same_bits(
     workload: Workload, target: Target, configs: tuple[Config, ...]
 ) -> tuple[Config, ...]:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilesmith.codegen.programs.structures import default_of, inside_of, space_of
+from tilesmith.codegen.programs.structures import default_of, inside_of, simulated, space_of
 from tilesmith.compiler.backends.backend import backends
 from tilesmith.compiler.backends.recorded import BestRecord, Records
 from tilesmith.compiler.recipe.layouts import normal
@@ -80,6 +80,7 @@ class ScheduleChooser:
         self._known: dict[Workload, dict[tuple[str, str], KnownSchedule]] = {}
         self._origins: dict[int, Origin] = {}
         self._spaces: dict[Workload, SearchSpace] = {}
+        self._simulated: set[Workload] = set()
 
     def preferring(self, changed: Mapping[Workload, Config]) -> "ScheduleChooser":
         """One that uses these, too, whatever the records say; its own choices come first."""
@@ -114,6 +115,19 @@ class ScheduleChooser:
         for workload in missing:
             own = bests.get(workload.key, {})
             self._known[workload] = self._schedules(workload, own, others.get(workload.key, {}))
+
+    def simulate(self, workloads: Iterable[Workload]) -> bool:
+        """Estimate what nobody measured of these by simulation from now on, which takes some
+        hundredths of a second each; False where that is done, or the family told at once."""
+        asked = {
+            workload
+            for workload in set(workloads) - self._simulated
+            if self.estimate_by_family(workload, default_of(workload, self.target)) is None
+        }
+        self._simulated |= asked
+        for workload in asked:
+            self._known.pop(workload, None)
+        return bool(asked)
 
     def _look_up(self, bests: Iterable[BestRecord]) -> None:
         """How bests were found, all at once."""
@@ -280,6 +294,8 @@ class ScheduleChooser:
 
     def estimate_by_family(self, workload: Workload, config: Config) -> float | None:
         """Seconds of a configuration that nobody measured, if the target's family can tell."""
+        if workload in self._simulated:
+            return simulated(workload, self.target, config)
         family = backends.find(self.target.family)
         return None if family is None else family.estimate_kernel(workload, self.target, config)
 

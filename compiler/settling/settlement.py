@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tilesmith.codegen.programs.structures import default_of
 from tilesmith.compiler.graph.graph import ENDLESS, Graph, Node, TensorInfo, kernel
 from tilesmith.compiler.recipe.layouts import IMAGE, PLAIN, normal, physical_bytes, same_bytes
 from tilesmith.compiler.rewriting.graph_pass import Pass, announce
 from tilesmith.compiler.settling.chooser import ScheduleChooser, copy_seconds
 from tilesmith.compiler.settling.options import Option, options_of
-from tilesmith.compiler.settling.pbqp import Costs, Problem
+from tilesmith.compiler.settling.pbqp import Costs, Problem, Solution
+from tilesmith.search_space.results.origin import Origin
 from tilesmith.search_space.support.errors import CodegenError, WorkloadError
 from tilesmith.search_space.workloads.scheduler import is_scheduled
 from tilesmith.search_space.workloads.template import templates
@@ -140,6 +142,43 @@ class _Settlement:
         self.options = {node: options_of(graph, node, chooser) for node in self.nodes}
 
     def run(self) -> Settled:
+        solution, chosen = self._solved()
+        while self.chooser.simulate(self._doubtful(chosen)):
+            self.options = {node: options_of(self.graph, node, self.chooser) for node in self.nodes}
+            solution, chosen = self._solved()
+        if solution.cost >= IMPOSSIBLE:
+            raise UnconvertibleError(self.graph.name, self._stuck(chosen))
+        graph, options, layouts = _Conversions(self, chosen).run()
+        inside = {body.graph: None for node in graph.nodes for body in node.bodies}
+        settled = {body: settle(body, self.chooser) for body in inside}
+        bodies = {
+            node: tuple(settled[body.graph] for body in node.bodies)
+            for node in graph.nodes
+            if node.bodies
+        }
+        seconds = solution.cost + sum(_seconds(node, inner) for node, inner in bodies.items())
+        return Settled(graph, options, layouts, seconds, solution.exact, bodies)
+
+    def _doubtful(self, chosen: Mapping[Node, Option]) -> Iterator[Workload]:
+        """Kernels that are to run in other layouts than their default's, to save conversions, by
+        estimates that know nothing of schedules; and these conversions."""
+        for node, option in chosen.items():
+            if node.workload is None or option.origin is not Origin.UNMEASURED:
+                continue
+            usual = default_of(node.workload, self.chooser.target)
+            pair = self.chooser.layouts(node.workload, usual)
+            if option.config in (None, usual) or pair == (PLAIN, PLAIN):
+                continue
+            if self.chooser.layouts(node.workload, option.config) == pair:
+                continue
+            yield node.workload
+            for name, layout in ((node.inputs[0], pair[0]), (node.writes[0], pair[1])):
+                for ends in ((PLAIN, layout), (layout, PLAIN)):
+                    if (workload := conversion(self.graph.info(name), *ends)) is not None:
+                        yield workload
+
+    def _solved(self) -> tuple[Solution, dict[Node, Option]]:
+        """The cheapest options of all."""
         problem = Problem()
         numbers = {
             node: problem.add_node(np.array([o.seconds for o in self.options[node]]))
@@ -153,18 +192,7 @@ class _Settlement:
         chosen = {
             node: self.options[node][solution.choices[number]] for node, number in numbers.items()
         }
-        if solution.cost >= IMPOSSIBLE:
-            raise UnconvertibleError(self.graph.name, self._stuck(chosen))
-        graph, options, layouts = _Conversions(self, chosen).run()
-        inside = {body.graph: None for node in graph.nodes for body in node.bodies}
-        settled = {body: settle(body, self.chooser) for body in inside}
-        bodies = {
-            node: tuple(settled[body.graph] for body in node.bodies)
-            for node in graph.nodes
-            if node.bodies
-        }
-        seconds = solution.cost + sum(_seconds(node, inner) for node, inner in bodies.items())
-        return Settled(graph, options, layouts, seconds, solution.exact, bodies)
+        return solution, chosen
 
     def _stuck(self, chosen: Mapping[Node, Option]) -> frozenset[Workload]:
         """Kernels that no chosen layout connects with a neighbour: who writes another layout than

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.compiler.model_builder import assert_close, expected, inputs_of, model_of, random
 from tilesmith.codegen.host.machine import host_target
-from tilesmith.codegen.programs.structures import default_of, space_of
+from tilesmith.codegen.programs.structures import default_of, simulated, space_of
 from tilesmith.compiler.backends.cpu.evaluator import GraphEvaluator
 from tilesmith.compiler.driver.build import build, extract_tasks, prepared
 from tilesmith.compiler.onnx.importer import import_model
 from tilesmith.compiler.recipe.layouts import normal, pack, physical_shape, same_bytes
 from tilesmith.compiler.settling.chooser import ScheduleChooser
-from tilesmith.compiler.settling.settlement import TRANSFORM, _Settlement, settle
+from tilesmith.compiler.settling.settlement import TRANSFORM, _Settlement, conversion, settle
 from tilesmith.records import TuningRecord
 from tilesmith.records.database import Database
 from tilesmith.search_space.hardware.instruction_set import vector_width
@@ -65,9 +65,10 @@ def layout_records(workload: Workload, seconds: dict[tuple[str, str], float]) ->
     return found
 
 
-def convolutions() -> list[Workload]:
+def convolutions(*more: str) -> list[Workload]:
+    """The workloads of convolutions, and of other operators."""
     tasks = extract_tasks(import_model(RESIDUAL), host_target())
-    return [task.workload for task in tasks if task.workload.operator == "conv2d"]
+    return [task.workload for task in tasks if task.workload.operator in ("conv2d", *more)]
 
 
 def test_a_model_stays_blocked_where_that_pays(database: Database) -> None:
@@ -85,7 +86,7 @@ def test_a_model_stays_blocked_where_that_pays(database: Database) -> None:
 
 
 def test_a_model_stays_plain_where_conversions_cost_more(database: Database) -> None:
-    for workload in convolutions():
+    for workload in convolutions("pool2d"):
         pairs = itertools.product(("NCHW", BLOCKED), repeat=2)
         costs = {p: 1e-6 if p == ("NCHW", "NCHW") else 9e-4 for p in pairs}
         database.add(layout_records(workload, costs))
@@ -105,12 +106,12 @@ def test_the_choice_is_the_best_of_all(seed: int) -> None:
             type(option)(**{**vars(option), "seconds": float(rng.uniform(0, 2e-6))})
             for option in options
         ]
-    settled = settlement.run()
+    solution, _ = settlement._solved()
     costs = []
     for choice in itertools.product(*(settlement.options[node] for node in settlement.nodes)):
         chosen = dict(zip(settlement.nodes, choice, strict=True))
         costs.append(total_cost(settlement, chosen))
-    assert settled.seconds == pytest.approx(min(costs))
+    assert solution.cost == pytest.approx(min(costs))
 
 
 def total_cost(settlement: _Settlement, chosen: dict) -> float:  # type: ignore[type-arg]
@@ -178,6 +179,34 @@ def test_the_evaluator_times_the_choices_it_is_given(database: Database) -> None
     recorded, chosen, again = (result.latency for result in evaluator.measure([{}, choice, {}]))
     assert recorded == again > 0 and chosen > 0
     assert len(evaluator._built) == 2
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_kernel_between_plain_ends_has_conversions_where_simulation_says_so(stride: int) -> None:
+    channels, side = 2 * LANES, 24 // stride
+    model = model_of(
+        f"g (float[1, {channels}, 24, 24] x) => (float[1, {channels}, {side}, {side}] y) "
+        "{ y = Conv<kernel_shape=[7, 7], pads=[3, 3, 3, 3], "
+        f"strides=[{stride}, {stride}], group={channels}>(x, w) }}",
+        w=random(channels, 1, 7, 7),
+    )
+    target, graph = host_target(), prepared(import_model(model))
+    (node,) = graph.nodes
+
+    def seconds(workload: Workload | None, config: Config | None = None) -> float:
+        assert workload is not None
+        config = config or default_of(workload, target)
+        return simulated(workload, target, config) or 0.0
+
+    costs = {}
+    for (source, result), schedule in ScheduleChooser(target, None, 1).schedules(node.work).items():
+        before, after = graph.info(node.inputs[0]), graph.info(node.writes[0])
+        costs[schedule.config] = seconds(node.work, schedule.config)
+        costs[schedule.config] += seconds(conversion(before, "", source)) if source else 0.0
+        costs[schedule.config] += seconds(conversion(after, result, "")) if result else 0.0
+    settled = settle(graph, ScheduleChooser(target, None, 1))
+    (chosen,) = (o.config for o in settled.options.values() if o.workload == node.work)
+    assert len(costs) > 1 and chosen == min(costs, key=lambda config: costs[config])
 
 
 @pytest.mark.parametrize("dims", [(1, 32, 1, 1), (2, 20, 3, 1), (1, 16, 2, 2), (1, 16, 1, 1)])
