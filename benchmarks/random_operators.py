@@ -16,77 +16,23 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from subjects.operator_models import Drawn
 
 import tilesmith
 from tilesmith.display.output import note, table
 from tilesmith.jobs.compilation.reports import Comparison
 from tilesmith.jobs.evaluation.benching import compare
 
+Kind = Callable[[np.random.Generator], Drawn]
+
 LIMIT = 0.93
-_OPSET = 18
-_FASTEST = 2e-6
-"""Seconds; what takes less is the runtimes' calls, and is listed without counting."""
-
-Arrays = Mapping[str, NDArray[Any]]
-Kind = Callable[[np.random.Generator], "Drawn"]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """An operator's node as drawn: its attributes, inputs and constants, by position.
-
-    Attributes:
-        inputs: arrays given at each call, before the constants.
-        constants: arrays of the model.
-    """
-
-    operator: str
-    inputs: tuple[NDArray[Any], ...]
-    constants: tuple[NDArray[Any], ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def words(self) -> str:
-        """The node in one line: shapes and attributes."""
-        shapes = [
-            "x".join(map(str, a.shape)) + ("" if a.dtype == np.float32 else f":{a.dtype}")
-            for a in (*self.inputs, *self.constants)
-        ]
-        rest = [f"{name}={value}".replace(" ", "") for name, value in self.attributes.items()]
-        return " ".join([self.operator, *shapes, *rest])
-
-    def model(self) -> onnx.ModelProto:
-        """The node as a model with the inputs' shapes and inferred outputs."""
-        names = [f"x{number}" for number in range(len(self.inputs))]
-        weights = [f"w{number}" for number in range(len(self.constants))]
-        outputs = ["y", "places"] if self.operator == "TopK" else ["y"]
-        node = helper.make_node(self.operator, names + weights, outputs, **self.attributes)
-        if self.operator == "Resize":
-            node.input.insert(1, "")
-        kinds = [helper.np_dtype_to_tensor_dtype(a.dtype) for a in self.inputs]
-        graph = helper.make_graph(
-            [node],
-            "operator",
-            [
-                helper.make_tensor_value_info(name, kind, a.shape)
-                for name, kind, a in zip(names, kinds, self.inputs, strict=True)
-            ],
-            [onnx.ValueInfoProto(name=name) for name in outputs],
-            [numpy_helper.from_array(a, n) for n, a in zip(weights, self.constants, strict=True)],
-        )
-        opset = helper.make_opsetid("", _OPSET)
-        return onnx.shape_inference.infer_shapes(
-            helper.make_model(graph, opset_imports=[opset], ir_version=9), strict_mode=True
-        )
+"""The largest ratio that passes."""
 
 
 def size(rng: np.random.Generator, least: int, most: int) -> int:

@@ -8,6 +8,7 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 _OPSET = 17
+_DRAWN_OPSET = 18
 _IR_VERSION = 9
 
 Array = NDArray[np.float32]
@@ -71,6 +73,55 @@ def softmax(rows: int, columns: int) -> onnx.ModelProto:
     return model(
         [helper.make_node("Softmax", ["x"], ["y"], axis=-1)], {"x": (rows, columns)}, "y", {}
     )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An operator's node as drawn: its attributes, inputs and constants, by position.
+
+    Attributes:
+        inputs: arrays given at each call, before the constants.
+        constants: arrays of the model.
+    """
+
+    operator: str
+    inputs: tuple[NDArray[Any], ...]
+    constants: tuple[NDArray[Any], ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """The node in one line: shapes and attributes."""
+        shapes = [
+            "x".join(map(str, a.shape)) + ("" if a.dtype == np.float32 else f":{a.dtype}")
+            for a in (*self.inputs, *self.constants)
+        ]
+        rest = [f"{name}={value}".replace(" ", "") for name, value in self.attributes.items()]
+        return " ".join([self.operator, *shapes, *rest])
+
+    def model(self) -> onnx.ModelProto:
+        """The node as a model with the inputs' shapes and inferred outputs."""
+        names = [f"x{number}" for number in range(len(self.inputs))]
+        weights = [f"w{number}" for number in range(len(self.constants))]
+        outputs = ["y", "places"] if self.operator == "TopK" else ["y"]
+        node = helper.make_node(self.operator, names + weights, outputs, **self.attributes)
+        if self.operator == "Resize":
+            node.input.insert(1, "")
+        kinds = [helper.np_dtype_to_tensor_dtype(a.dtype) for a in self.inputs]
+        graph = helper.make_graph(
+            [node],
+            "operator",
+            [
+                helper.make_tensor_value_info(name, kind, a.shape)
+                for name, kind, a in zip(names, kinds, self.inputs, strict=True)
+            ],
+            [onnx.ValueInfoProto(name=name) for name in outputs],
+            [numpy_helper.from_array(a, n) for n, a in zip(weights, self.constants, strict=True)],
+        )
+        opset = helper.make_opsetid("", _DRAWN_OPSET)
+        return onnx.shape_inference.infer_shapes(
+            helper.make_model(graph, opset_imports=[opset], ir_version=9), strict_mode=True
+        )
 
 
 def save(proto: onnx.ModelProto, path: Path) -> Path:
