@@ -23,6 +23,9 @@ from tilesmith.families.trainium.nki.notation.tensors import (
 )
 from tilesmith.families.trainium.nki.notation.tracing import OUT, Trace, TracedStep
 
+AXES = 4
+"""Axes beside partitions of an access (the instruction set)."""
+
 
 @dataclass(eq=False)
 class TileBlock:
@@ -72,6 +75,15 @@ class Part(NamedTuple):
         (a, b), (c, d) = self.span, other.span
         rows = self.first < other.first + other.partitions
         return rows and other.first < self.first + self.partitions and a <= d and c <= b
+
+    def within(self, other: "Part") -> bool:
+        """Whether it lies inside of another part that has no gaps."""
+        (a, b), (c, d) = self.span, other.span
+        rows = other.first <= self.first and (
+            self.first + self.partitions <= other.first + other.partitions
+        )
+        solid = other.elements == other.partitions * (d - c + 1)
+        return self == other or (rows and solid and c <= a and b <= d)
 
     @property
     def is_whole(self) -> bool:
@@ -157,6 +169,29 @@ def _part(view: TensorView, line: str, blocks: dict[tuple[int, int], TileBlock])
     dims = tuple((axis.count, axis.step) for axis in axes if axis.kind != PARTITION)
     count = rows[0].count if rows else 1
     return Part(block, view.first[1], count, view.first[2], dims or ((1, 1),))
+
+
+def _split(op: BlockOperation) -> Iterator[BlockOperation]:
+    """An operation over more axes than an access has as one for each step of the outermost."""
+    parts = dict(op.parts())
+    dims = {len(part.dims) for part in parts.values()}
+    outer = {part.dims[0][0] for part in parts.values()}
+    if max(dims, default=0) <= AXES or len(outer) > 1 or len(dims) > 1:
+        yield op
+        return
+    hbm = {n: v for n, v in op.operands.items() if isinstance(v, HbmPart)}
+    if any(len(v.dims) < 2 or v.dims[1][0] not in outer for v in hbm.values()):
+        yield op
+        return
+    for at in range(*outer):
+        operands = dict(op.operands)
+        for name, part in parts.items():
+            offset = part.offset + at * part.dims[0][1]
+            operands[name] = part._replace(offset=offset, dims=part.dims[1:])
+        for name, view in hbm.items():
+            offset = view.offset + at * view.dims[1][1]
+            operands[name] = view._replace(offset=offset, dims=(view.dims[0], *view.dims[2:]))
+        yield from _split(BlockOperation(op.method, operands, op.line, op.implicit, op.overlaps))
 
 
 def _uses(ops: list[BlockOperation]) -> dict[int, list[int]]:
@@ -270,13 +305,14 @@ def _begin_sums(ops: list[BlockOperation]) -> None:
 
 
 def _filled(ops: list[BlockOperation]) -> list[BlockOperation]:
-    """With what fills tiles of `nl.zeros` before something reads elements that nothing wrote."""
+    """With what fills tiles of `nl.zeros`, and those that a mask left open, before something reads
+    elements that nothing wrote."""
     uses, result = _uses(ops), []
     filled: set[int] = set()
     for op in ops:
         for _, part in op.parts():
             block = part.block
-            if block.array.fill is None or id(block) in filled:
+            if not (block.array.masked or block.array.fill is not None) or id(block) in filled:
                 continue
             filled.add(id(block))
             if not _covered(block, [ops[u] for u in uses[id(block)]]):
@@ -290,7 +326,7 @@ def _covered(block: TileBlock, ops: list[BlockOperation]) -> bool:
     written: set[Part] = set()
     for op in ops:
         read = {p for p in op.read() if p.block is block}
-        if any(p not in written and not any(w.is_whole for w in written) for p in read):
+        if any(not any(p.within(w) for w in written) for p in read):
             return covers(block, written)
         written |= {p for p in op.written() if p.block is block}
     return True
@@ -308,4 +344,4 @@ def covers(block: TileBlock, parts: Collection[Part]) -> bool:
 def _fill(block: TileBlock, line: str) -> BlockOperation:
     count = prod(block.array.free)
     whole = Part(block, 0, block.partitions, 0, ((count, 1),))
-    return BlockOperation("memset", {"out": whole, "value": block.array.fill}, line, True)
+    return BlockOperation("memset", {"out": whole, "value": block.array.fill or 0.0}, line, True)

@@ -57,6 +57,7 @@ class PlacingMemory:
     def __init__(self, size: int, unit: int, bank: int = 0) -> None:
         self.size, self.unit, self.bank, self.top = size, unit, bank, 0
         self._last: PlacedSegment | None = None
+        self._left = False
         self._live: dict[int, PlacedSegment] = {}
         self._furthest: list[tuple[int, int, PlacedSegment]] = []
         self._empty: dict[int, PlacedSegment] = {}
@@ -98,6 +99,7 @@ class PlacingMemory:
             if taken is None:
                 return None
             leaving = [one.block for one in taken if one.live and one.block is not None]
+            self._left |= bool(leaving)
             segment = self._joined(taken, size)
         segment.block = block
         self._places[site, size].add(segment.first)
@@ -130,10 +132,12 @@ class PlacingMemory:
         return segment
 
     def _free(self, size: int, site: str = "") -> PlacedSegment | None:
-        """Bytes that a block of this size, and of this line if one is given, gave back first."""
+        """Bytes that a block of this size gave back: the latest, but the first where places take
+        turns: in PSUM, of one line, and once something left, since transfers overlap then."""
         queue = self._dead.get((size, site))
         while queue:
-            segment = queue.popleft()
+            turns = self.bank or site or self._left
+            segment = queue.popleft() if turns else queue.pop()
             if segment.block is not None and not segment.live:
                 return segment
         return None

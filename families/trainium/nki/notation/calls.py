@@ -74,6 +74,12 @@ class NkiCall:
             dtype = dtype_of(self.given["dtype"])
         return self.trace.tile(shape, dtype, space)
 
+    @property
+    def nowhere(self) -> bool:
+        """Whether its mask is false everywhere."""
+        mask = self.given.get("mask")
+        return not (mask is None or isinstance(mask, AffineMask) or mask)
+
     def engine_of(self, default: str) -> str:
         """The engine that was asked for, or the one that takes such instructions."""
         asked = self.given.get("engine")
@@ -87,6 +93,7 @@ class NkiCall:
             box = mask.box(out.shape)
             if box is None:
                 return whole
+            out.array.masked = True
             out = out.cut(box)
             operands = {
                 name: value.cut(box if value.ndim >= len(box) else box[: value.ndim])
@@ -94,7 +101,8 @@ class NkiCall:
                 else value
                 for name, value in operands.items()
             }
-        elif mask is not None and not mask:
+        elif self.nowhere:
+            whole.array.masked = True
             return whole
         self.trace.emit(method, out=out, **operands)
         return whole
@@ -174,8 +182,8 @@ class NkiFunctions:
         """All of them, in the older form or with `dst`."""
         functions = {}
         for name, (parameters, new, body) in self.declared.items():
-            own = "dst" in _names(parameters)
-            dst = "dst" if with_dst and not own else ""
+            operands = [word for word in parameters.split() if "=" not in word]
+            dst = "dst" if with_dst and operands and "dst" not in operands else ""
             words = new if with_dst and new is not None else parameters
             signature = _signature(words, dst)
             functions[name] = NkiFunction(f"{self.module}.{name}", signature, body)

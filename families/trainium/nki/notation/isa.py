@@ -36,6 +36,8 @@ def dma_copy(call: NkiCall) -> Any:
     if not isinstance(call.dst, TensorView) or not isinstance(call.src, TensorView):
         raise NkiError("nki.isa.dma_copy moves a tile or tensor, 'src', to another, 'dst'")
     dst, src = call.dst, call.src
+    if call.nowhere:
+        return dst
     if src.shape != dst.shape:
         src = fitting(src, dst.shape)
     if isinstance(call.mask, AffineMask):
@@ -97,7 +99,7 @@ def nc_matmul(call: NkiCall) -> TensorView:
         if isinstance(call.mask, AffineMask)
         else [(0, n) for n in shape]
     )
-    if masked is None:
+    if masked is None or call.nowhere:
         return out
     part = out.cut(masked)
     cut = moving.cut([(0, moving.shape[0]), *masked[1:]])
@@ -143,7 +145,7 @@ def activation(call: NkiCall) -> TensorView:
     sums = {"sums": call.reduce_res} if call.given.get("reduce_res") is not None else {}
     return call.emit(
         "activation", out, function=activation_of(call.op), data=data,
-        bias=_scalar(call, "bias", 0.0), scale=_scalar(call, "scale", 1.0), **sums,
+        bias=scalar(call, "bias", 0.0), scale=scalar(call, "scale", 1.0), **sums,
     )  # fmt: skip
 
 
@@ -152,7 +154,7 @@ def activation_reduce(call: NkiCall) -> TensorView:
     return activation(call)
 
 
-def _scalar(call: NkiCall, name: str, default: float) -> Any:
+def scalar(call: NkiCall, name: str, default: float) -> Any:
     value = call.given.get(name)
     if value is None:
         return default
@@ -177,14 +179,14 @@ def tensor_scalar(call: NkiCall) -> TensorView:
     if call.engine_of("") == "" and call.op1 is None and operation(call.op0) == "multiply":
         return call.emit(
             "activation", call.out(data.shape, data.dtype), function="copy", data=data,
-            scale=_scalar(call, "operand0", 1.0),
+            scale=scalar(call, "operand0", 1.0),
         )  # fmt: skip
     second: dict[str, Any] = {}
     if call.op1 is not None:
-        second = {"op1": operation(call.op1, call.reverse1), "s1": _scalar(call, "operand1", 0.0)}
+        second = {"op1": operation(call.op1, call.reverse1), "s1": scalar(call, "operand1", 0.0)}
     return call.emit(
         "tensor_scalar", call.out(data.shape, data.dtype), a=data,
-        op0=operation(call.op0, call.reverse0), s0=_scalar(call, "operand0", 0.0), **second,
+        op0=operation(call.op0, call.reverse0), s0=scalar(call, "operand0", 0.0), **second,
         engine=call.engine_of("vector"),
     )  # fmt: skip
 
@@ -194,7 +196,7 @@ def scalar_tensor_tensor(call: NkiCall) -> TensorView:
     data = call.tile("data")
     return call.emit(
         "scalar_tensor_tensor", call.out(data.shape, data.dtype), a=data,
-        op0=operation(call.op0, call.reverse0), s=_scalar(call, "operand0", 0.0),
+        op0=operation(call.op0, call.reverse0), s=scalar(call, "operand0", 0.0),
         op1=operation(call.op1, call.reverse1), b=spread(call.tile("operand1")),
     )  # fmt: skip
 
@@ -204,7 +206,7 @@ def tensor_scalar_reduce(call: NkiCall) -> TensorView:
     data = call.tile("data")
     return call.emit(
         "tensor_scalar_reduce", call.out(data.shape, data.dtype), a=data,
-        op=operation(call.op0, call.reverse0), s=_scalar(call, "operand0", 0.0),
+        op=operation(call.op0, call.reverse0), s=scalar(call, "operand0", 0.0),
         reduce=operation(call.reduce_op), reduced=call.reduce_res,
     )  # fmt: skip
 
@@ -252,7 +254,7 @@ def tensor_tensor_scan(call: NkiCall) -> TensorView:
     one, two = spread(call.tile("data0")), spread(call.tile("data1"))
     return call.emit(
         "scan", call.out(one.shape, wider(one.dtype, two.dtype)), a=one, op0=operation(call.op0),
-        b=two, op1=operation(call.op1), initial=_scalar(call, "initial", 0.0),
+        b=two, op1=operation(call.op1), initial=scalar(call, "initial", 0.0),
     )  # fmt: skip
 
 
@@ -309,7 +311,7 @@ def iota(call: NkiCall) -> TensorView:
     new="pattern on_true_tile on_false_value offset=0 channel_multiplier=0 cmp_op=None",
 )
 def affine_select(call: NkiCall) -> TensorView:
-    tile = call.tile("on_true_tile")
+    tile = call.trace.in_sbuf(call.tile("on_true_tile"))  # gpsimd does not reach PSUM
     out = call.out(tile.shape, tile.dtype)
     if "pred" in call.given:
         if not isinstance(call.pred, AffineMask) or len(call.pred.terms) != 1:

@@ -66,12 +66,12 @@ def zeros(call: NkiCall) -> TensorView:
     return _declared(call, 0.0)
 
 
-@LANGUAGE.add("shape dtype=None buffer=None")
+@LANGUAGE.add("shape dtype=None buffer=None lazy_initialization=False")
 def ones(call: NkiCall) -> TensorView:
     return _declared(call, 1.0)
 
 
-@LANGUAGE.add("shape fill_value dtype=None buffer=None")
+@LANGUAGE.add("shape fill_value dtype=None buffer=None lazy_initialization=False")
 def full(call: NkiCall) -> TensorView:
     return _declared(call, float(call.fill_value))
 
@@ -132,6 +132,8 @@ def load_transpose2d(call: NkiCall) -> TensorView:
 @LANGUAGE.add("dst value")
 def store(call: NkiCall) -> None:
     dst = _source(call, "dst")
+    if call.nowhere:
+        return
     if isinstance(call.value, TensorView):
         source = call.trace.in_sbuf(call.tile("value"))
     else:

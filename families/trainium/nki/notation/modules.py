@@ -9,19 +9,22 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from itertools import product
+from math import prod
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from tilesmith.families.trainium.codegen.isa.instructions import DTYPES
-from tilesmith.families.trainium.nki.notation import indices
+from tilesmith.families.trainium.nki.notation import composed, indices
 from tilesmith.families.trainium.nki.notation.calls import unknown
 from tilesmith.families.trainium.nki.notation.dtypes import DType
 from tilesmith.families.trainium.nki.notation.errors import NkiError
 from tilesmith.families.trainium.nki.notation.isa import INSTRUCTIONS
-from tilesmith.families.trainium.nki.notation.language import BUFFERS, LANGUAGE
+from tilesmith.families.trainium.nki.notation.language import BUFFERS
 from tilesmith.families.trainium.nki.notation.tensors import HBM, ParDim
 from tilesmith.families.trainium.nki.notation.tracing import current
 
@@ -111,6 +114,30 @@ class AnyName:
     def __getitem__(self, key: Any) -> "AnyName":
         return self
 
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return ()
+
+
+class NkiMemory(AnyName):
+    """`nki.compiler.sbuf`, `.psum`: a memory; `alloc(...)`, `mod_alloc(...)` are it, too: where in
+    it a tile stands is found when the kernel is placed."""
+
+    def __init__(self, space: str) -> None:
+        self.space = space
+
+    def __getattr__(self, name: str) -> "AnyName":
+        return super().__getattr__(name) if name.startswith("__") else self
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self
+
+
+def _compiler() -> AnyName:
+    """`nki.compiler`."""
+    compiler = AnyName()
+    vars(compiler).update({name: NkiMemory(space) for name, space in BUFFERS.items()})
+    return compiler
+
 
 def _language(with_dst: bool) -> NkiModule:
     module = NkiModule("nki.language")
@@ -126,13 +153,14 @@ def _language(with_dst: bool) -> NkiModule:
             gemm_moving_fmax=512, bn_stats_fmax=512, psum_min_align=4, sbuf_min_align=1,
             total_available_sbuf_size=192 * 1024 - 16384,
         ),
+        "finfo": np.finfo, "iinfo": np.iinfo, "dynamic_range": indices.NkiRange,
         "fp32": Names("nki.language.fp32", min=float(np.finfo(np.float32).min)),
-        "nc": AnyName(), "spmd_dim": lambda n, *_: n, "static_cast": lambda x, *_, **__: x,
+        "nc": int, "spmd_dim": lambda *extents: prod(extents), "static_cast": lambda x, *_, **__: x,
         "device_print": lambda *_, **__: None, "NKI_VERSION": "0.3",
         "no_reorder": AnyName(),
     }  # fmt: skip
     vars(module).update(values)
-    vars(module).update(LANGUAGE.functions(with_dst=False))
+    vars(module).update(language_functions())
     return module
 
 
@@ -146,14 +174,16 @@ def _instructions(with_dst: bool) -> NkiModule:
     vars(module)["reduce_cmd"] = Names(
         "nki.isa.reduce_cmd", **dict(zip(commands, commands, strict=True))
     )
-    for word in ("dge_mode", "oob_mode", "nc_version", "matmul_perf_mode"):
+    for word in ("dge_mode", "oob_mode", "matmul_perf_mode"):
         vars(module)[word] = AnyName()
+    versions = {f"gen{number}": number for number in (1, 2, 3, 4)}
+    vars(module)["nc_version"] = Names("nki.isa.nc_version", **versions)
     return module
 
 
 def language_functions() -> dict[str, Callable[..., Any]]:
     """NkiFunctions of the language by name, which operators of tiles call."""
-    return dict(LANGUAGE.functions(with_dst=False))
+    return dict(composed.FUNCTIONS.functions(with_dst=False))
 
 
 def _modules(name: str, with_dst: bool) -> dict[str, ModuleType]:
@@ -161,12 +191,37 @@ def _modules(name: str, with_dst: bool) -> dict[str, ModuleType]:
     nki, parts = NkiModule(name), {"language": _language(with_dst), "isa": _instructions(with_dst)}
     typing = NkiModule("nki.typing")
     vars(typing).update(tensor=AnyName(), mutable_tensor=AnyName(), scalar=AnyName())
-    vars(nki).update({**parts, "typing": typing, "compiler": AnyName()})
+    vars(nki).update({**parts, "typing": typing, "compiler": _compiler(), "tensor": AnyName()})
     for word in ("jit", "trace", "baremetal", "benchmark", "profile", "simulate_kernel"):
         vars(nki)[word] = jit
     vars(nki)["__path__"] = []
     parts["compiler"] = vars(nki)["compiler"]
     return {name: nki, f"{name}.typing": typing, **{f"{name}.{k}": v for k, v in parts.items()}}
+
+
+class AbsentModule(NkiModule):
+    """A module that is not installed: drivers of a kernel may import it, and its names are empty
+    until they are called."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return AnyName()
+
+
+class AbsentFinder(MetaPathFinder, Loader):
+    """Finds, after all others, what is not installed."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        parent = sys.modules.get(name.rpartition(".")[0])
+        inside = "." in name and not isinstance(parent, AbsentModule)
+        return None if inside else ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return AbsentModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has nothing to execute."""
 
 
 @contextmanager
@@ -178,9 +233,12 @@ def standing_in() -> Iterator[None]:
     vars(package)["nki"] = modules["neuronxcc.nki"]
     before = {name: sys.modules.get(name) for name in modules}
     sys.modules.update(modules)
+    finder = AbsentFinder()
+    sys.meta_path.append(finder)
     try:
         yield
     finally:
+        sys.meta_path.remove(finder)
         for name, module in before.items():
             if module is None:
                 del sys.modules[name]

@@ -47,7 +47,7 @@ class NkiArray:
         shape: with block axes in front; `partition`: which axis is the partitions'.
         role: of a tensor in HBM "input", "output" or "temporary".
         fill: what its elements are before they are written, if that is said.
-        given: elements of a constant in HBM.
+        given: elements of a constant in HBM; masked: a mask cut off some of what was written.
     """
 
     trace: Trace
@@ -59,6 +59,7 @@ class NkiArray:
     role: str = "temporary"
     fill: float | None = None
     given: NDArray[Any] | None = None
+    masked: bool = False
     line: str = field(default_factory=author_line)
 
     @property
@@ -126,8 +127,9 @@ class TensorView:
     def __repr__(self) -> str:
         return f"{self.array.name}{list(self.shape)} of {self.dtype} in {self.array.space}"
 
-    def reshape(self, *shape: Any) -> "TensorView":
+    def reshape(self, *extents: Any, shape: Any = None) -> "TensorView":
         """The same elements in row-major order in other axes."""
+        shape = extents if shape is None else (shape,)
         wanted = [whole(n) for n in (shape[0] if isinstance(shape[0], (tuple, list)) else shape)]
         if -1 in wanted:
             wanted[wanted.index(-1)] = self.size // -prod(wanted)
@@ -191,7 +193,8 @@ class TensorView:
         for at, part in enumerate(parts):
             if part is None:
                 view = view.expand_dims(at)
-        return view
+        column = view.ndim == 1 < len(self.array.shape) and self.array.space != HBM
+        return view.expand_dims(1) if column else view
 
     def _places(self, part: slice, axis: ViewAxis) -> range:
         bounds = [None if b is None else whole(b) for b in (part.start, part.stop, part.step)]

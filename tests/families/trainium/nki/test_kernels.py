@@ -122,6 +122,20 @@ def test_causal_masks_and_iota(new: Path) -> None:
     np.testing.assert_allclose(y, np.where(np.tri(32, dtype=bool), x, -1.0) + np.arange(32))
 
 
+def test_selections_and_functions_of_others(new: Path) -> None:
+    shapes = {"x": ((32, 24), F32), "low": ((32, 1), F32), "high": ((32, 1), F32)}
+    kernel = trace(f"{new}::ranges", shapes)
+    x = kernel.inputs()["x"]
+    low, high = np.full((32, 1), 3, np.float32), np.arange(32, dtype=np.float32)[:, None]
+    (y,) = kernel.run({"x": x, "low": low, "high": high}).values()
+    place = np.arange(24)
+    np.testing.assert_array_equal(y[0], np.where((place >= low) & (place < high), x, -1.0))
+    np.testing.assert_allclose(y[1], np.exp(x - low), rtol=1e-5)
+    np.testing.assert_allclose(y[2, 0], x.sum(0), rtol=1e-4, atol=1e-5)
+    s = 1 / (1 + np.exp(-x))
+    np.testing.assert_allclose(y[3], s * (1 + x * (1 - s)), rtol=1e-4, atol=1e-6)
+
+
 def test_what_does_not_fit_is_spilled_or_loaded_again(old: Path) -> None:
     kernel = trace(
         f"{old}::held", {"x": ((24, 128, 128), F32)}, settings={"sbuf.mib": "1"}

@@ -228,4 +228,29 @@ def causal(x):
     nisa.tensor_tensor(dst=tile, data1=tile, data2=places, op=nl.add)
     nisa.dma_copy(dst=out, src=tile)
     return out
+
+
+@nki.jit
+def ranges(x, low, high):
+    import torch  # of a driver; nothing of it is called
+
+    out = nl.ndarray((4, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, first, last = (nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.sbuf) for t in (x, low, high))
+    result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    one = nl.ndarray((1, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    for to, source in ((tile, x), (first, low), (last, high)):
+        nisa.dma_copy(dst=to, src=source)
+    nisa.range_select(
+        dst=result, on_true_tile=tile, comp_op0=nl.greater_equal, comp_op1=nl.less, bound0=first,
+        bound1=last, on_false_value=-1.0,
+    )
+    nisa.dma_copy(dst=out[0], src=result)
+    nisa.exponential(dst=result, src=tile, max_value=first)
+    nisa.dma_copy(dst=out[1], src=result)
+    nisa.tensor_partition_reduce(dst=one, op=nl.add, data=tile)
+    nisa.dma_copy(dst=out[2, 0:1], src=one)
+    nisa.dma_copy(dst=out[2, 1:32], src=tile[1:32])
+    nisa.dma_copy(dst=out[3], src=nl.silu_dx(tile))
+    assert nisa.get_nc_version() == nisa.nc_version.gen2 and nl.is_sbuf(tile)
+    return out
 """
