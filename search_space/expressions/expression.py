@@ -87,7 +87,7 @@ class Expr:
 
     # -- arithmetic ---------------------------------------------------------------------------
     def __add__(self, other: ExprLike) -> "Expr":
-        other = as_expr(other)
+        other = other if isinstance(other, Expr) else as_expr(other)
         number = other.constant
         if number is not None:
             return self._plus(number)
@@ -97,7 +97,7 @@ class Expr:
         return _of(collected(self.terms + other.terms))
 
     def __mul__(self, other: ExprLike) -> "Expr":
-        other = as_expr(other)
+        other = other if isinstance(other, Expr) else as_expr(other)
         number = other.constant
         if number is not None:
             return self._times(number)
@@ -144,11 +144,10 @@ class Expr:
     @property
     def constant(self) -> int | None:
         """Its value if it is a number, else None."""
-        if not self.terms:
-            return 0
-        if len(self.terms) == 1 and not self.terms[0][0]:
-            return self.terms[0][1]
-        return None
+        terms = self.terms
+        if len(terms) > 1:
+            return None
+        return (None if terms[0][0] else terms[0][1]) if terms else 0
 
     @property
     def offset(self) -> int:

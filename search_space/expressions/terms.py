@@ -61,4 +61,4 @@ def divided(terms: Terms[F], divisor: tuple[tuple[F, ...], int]) -> tuple[Terms[
 
 
 def _monomial_key(term: tuple[tuple[_Factor, ...], int]) -> tuple[bool, tuple[str, ...]]:
-    return (not term[0], tuple(factor.sort_key for factor in term[0]))
+    return (not term[0], tuple(map(_by_key, term[0])))
