@@ -22,7 +22,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -266,6 +266,7 @@ def _freeze(value: Any) -> Any:
     return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
 
 
+@lru_cache(maxsize=256)  # a target is frozen, and asked for again and again
 def parse_target(name: str, text: str) -> Target:
     """Read a target from TOML text; `TargetError` says what is wrong with it."""
     import tomllib  # here: commands that read no target start without it

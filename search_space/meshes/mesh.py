@@ -284,13 +284,13 @@ class Mesh:
         Raises:
             TargetError: it is empty, names a core twice or one that the mesh lacks.
         """
-        cores = tuple(group)
-        strange = [core for core in cores if not 0 <= core < self.cores]
+        cores, count = tuple(group), self.cores
+        strange = [core for core in cores if not 0 <= core < count]
         if strange or not cores or len(set(cores)) != len(cores):
             what = f"names core {strange[0]}" if strange else "names a core twice"
             raise TargetError(
                 f"a group of mesh '{self.name}' {what if cores else 'is empty'}; "
-                f"cores 0 to {self.cores - 1} are allowed, each once"
+                f"cores 0 to {count - 1} are allowed, each once"
             )
         return cores
 
