@@ -88,21 +88,17 @@ class Expr:
     # -- arithmetic ---------------------------------------------------------------------------
     def __add__(self, other: ExprLike) -> "Expr":
         other = other if isinstance(other, Expr) else as_expr(other)
-        number = other.constant
-        if number is not None:
+        if (number := other.constant) is not None:
             return self._plus(number)
-        number = self.constant
-        if number is not None:
+        if (number := self.constant) is not None:
             return other._plus(number)
         return _of(collected(self.terms + other.terms))
 
     def __mul__(self, other: ExprLike) -> "Expr":
         other = other if isinstance(other, Expr) else as_expr(other)
-        number = other.constant
-        if number is not None:
+        if (number := other.constant) is not None:
             return self._times(number)
-        number = self.constant
-        if number is not None:
+        if (number := self.constant) is not None:
             return other._times(number)
         return _of(multiplied(self.terms, other.terms))
 
@@ -110,7 +106,10 @@ class Expr:
         return self._times(-1)
 
     def __sub__(self, other: ExprLike) -> "Expr":
-        return self + as_expr(other)._times(-1)
+        other = other if isinstance(other, Expr) else as_expr(other)
+        if (number := other.constant) is not None:
+            return self._plus(-number)
+        return self + other._times(-1)
 
     def _plus(self, number: int) -> "Expr":
         """A number more: it is the last term, so that the others stay as they are."""
