@@ -50,6 +50,14 @@ class _Writer(Kernel):
         self.lines: list[str] = []
 
 
+class FullMemoryError(NkiError):
+    """A tile has no room; `array` is whose tiles are waited for longest."""
+
+    def __init__(self, message: str, array: NkiArray | None) -> None:
+        super().__init__(message)
+        self.array = array
+
+
 class _Spilled(NamedTuple):
     """Where in HBM a block is, and which parts of it hold something; (): all."""
 
@@ -171,7 +179,9 @@ class Build:
         places = 2 if id(block) in self.overlapping else 1
         room = memory.place(block, now, self._next(id(block), now), places, space == "sbuf")
         if room is None:
-            raise NkiError(self._full(block, now, op))
+            longest = max(memory.live, key=lambda one: one.next, default=None)
+            held = longest.block.array if longest is not None and longest.block else None
+            raise FullMemoryError(self._full(block, now, op), held)
         segment, leaving = room
         for other in leaving:
             self._leave(other)

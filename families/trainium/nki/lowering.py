@@ -9,7 +9,7 @@ Invariant: every pass leaves the values of the kernel's outputs as they were.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 from typing import Any, NamedTuple
 
@@ -339,6 +339,37 @@ def covers(block: TileBlock, parts: Collection[Part]) -> bool:
     if sum(p.elements for p in parts) != block.partitions * prod(block.array.free):
         return False
     return not any(a is not b and a.meets(b) for a in parts for b in parts)
+
+
+def evacuated(ops: list[BlockOperation], array: NkiArray) -> list[BlockOperation]:
+    """With tiles of an array in PSUM copied to SBUF when they are written, and read there."""
+    last: dict[int, int] = {}
+    written: dict[int, dict[Part, None]] = defaultdict(dict)
+    for at, op in enumerate(ops):
+        for part in op.written():
+            if part.block.array is array:
+                last[id(part.block)] = at
+                written[id(part.block)][part] = None
+    copies: dict[int, TileBlock] = {}
+    result = []
+    for at, op in enumerate(ops):
+        operands = {
+            name: value._replace(block=copies[id(value.block)])
+            if isinstance(value, Part) and name not in OUT and id(value.block) in copies
+            else value
+            for name, value in op.operands.items()
+        }
+        result.append(BlockOperation(op.method, operands, op.line, op.implicit, op.overlaps))
+        for part in [p for p in op.written() if last.get(id(p.block)) == at]:
+            block = part.block
+            copies[id(block)] = TileBlock(replace(array, space="sbuf"), block.number)
+            whole = Part(block, 0, block.partitions, 0, ((prod(array.free), 1),))
+            parts = written[id(block)]
+            for piece in [whole] if covers(block, parts) else parts:
+                there = piece._replace(block=copies[id(block)])
+                operands = {"out": there, "a": piece, "engine": "scalar"}
+                result.append(BlockOperation("copy", operands, op.line, True, op.overlaps))
+    return result
 
 
 def _fill(block: TileBlock, line: str) -> BlockOperation:

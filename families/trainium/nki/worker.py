@@ -21,8 +21,8 @@ import numpy as np
 from tilesmith.families.trainium.codegen.isa.core import Core
 from tilesmith.families.trainium.codegen.isa.instructions import InstructionStream
 from tilesmith.families.trainium.codegen.isa.storage import to_bytes
-from tilesmith.families.trainium.nki.building import Build
-from tilesmith.families.trainium.nki.lowering import HbmPart, operations
+from tilesmith.families.trainium.nki.building import Build, FullMemoryError
+from tilesmith.families.trainium.nki.lowering import HbmPart, evacuated, operations
 from tilesmith.families.trainium.nki.notation.dtypes import dtype_of
 from tilesmith.families.trainium.nki.notation.errors import NkiError
 from tilesmith.families.trainium.nki.notation.modules import (
@@ -30,7 +30,7 @@ from tilesmith.families.trainium.nki.notation.modules import (
     language_functions,
     standing_in,
 )
-from tilesmith.families.trainium.nki.notation.tensors import HBM, NkiArray, TensorView
+from tilesmith.families.trainium.nki.notation.tensors import HBM, PSUM, NkiArray, TensorView
 from tilesmith.families.trainium.nki.notation.tracing import Trace, Tracing
 from tilesmith.families.trainium.nki.sharing import made_once
 from tilesmith.search_space.hardware.target import load_target
@@ -144,12 +144,20 @@ def _outputs(trace: Trace, arguments: dict[str, Any], returned: Sequence[TensorV
 
 def _built(trace: Trace, name: str, core: Core) -> InstructionStream:
     ops = operations(trace, made_once)
-    build = Build(name, core, ops)
-    used = {id(v.array) for op in ops for v in op.operands.values() if isinstance(v, HbmPart)}
-    for array in trace.arrays:
-        if array.space == HBM and (id(array) in used or array.role != "temporary"):
-            build.declare(array, array.role)
-    return build.stream()
+    moved: set[int] = set()
+    while True:
+        build = Build(name, core, ops)
+        used = {id(v.array) for op in ops for v in op.operands.values() if isinstance(v, HbmPart)}
+        for array in trace.arrays:
+            if array.space == HBM and (id(array) in used or array.role != "temporary"):
+                build.declare(array, array.role)
+        try:
+            return build.stream()
+        except FullMemoryError as full:
+            if full.array is None or full.array.space != PSUM or id(full.array) in moved:
+                raise
+            moved.add(id(full.array))
+            ops = evacuated(ops, full.array)
 
 
 def main(folder: Path) -> int:

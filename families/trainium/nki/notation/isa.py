@@ -85,9 +85,9 @@ def tensor_copy_predicated(call: NkiCall) -> TensorView:
     "accumulate=None tile_position=() tile_size=() perf_mode=None"
 )
 def nc_matmul(call: NkiCall) -> TensorView:
-    stationary, moving = call.tile("stationary"), call.tile("moving")
+    stationary, moving = (call.trace.in_sbuf(call.tile(n)) for n in ("stationary", "moving"))
     shape = (prod(stationary.shape[1:]), *moving.shape[1:])
-    if call.is_transpose:
+    if call.is_transpose and shape[-1] == moving.shape[0]:  # else no identity: a product
         out = call.out(
             shape, stationary.dtype if "dst" not in call.given else DType("float32"), PSUM
         )

@@ -146,6 +146,14 @@ def test_what_does_not_fit_is_spilled_or_loaded_again(old: Path) -> None:
     assert any(t.role == "temporary" for t in kernel.stream.tensors)
 
 
+def test_sums_that_wait_leave_psum(old: Path) -> None:
+    kernel = trace(f"{old}::waiting", {"x": ((128, 128), F32)})  # 12 banks of 8
+    x = kernel.inputs()["x"]
+    (y,) = kernel.run({"x": x}).values()
+    wanted = np.arange(12)[:, None, None] * (x.T @ x)
+    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-2)
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "said"),
     [
