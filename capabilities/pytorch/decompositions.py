@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilesmith.capabilities.pytorch import complex_numbers
+from tilesmith.capabilities.pytorch import complex_numbers, resizing
 
 aten = torch.ops.aten
 
@@ -29,7 +29,7 @@ product a group, as PyTorch computes it, moves less."""
 
 def rules() -> dict[Any, Rule]:
     """By operator; those of libraries that are not imported are left out."""
-    table = {**complex_numbers.RULES, **_RULES}
+    table = {**complex_numbers.RULES, **resizing.RULES, **_RULES}
     for library, name in (("transformers", "grouped_mm_fallback"),):
         operator = getattr(getattr(torch.ops, library), name, None)
         if operator is not None:

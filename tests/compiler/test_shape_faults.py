@@ -142,3 +142,10 @@ def test_an_unknown_node_without_a_name_is_refused() -> None:
     model.graph.node.add(op_type="Cosh", domain="ai.onnx.ml", input=["x"])
     with pytest.raises(ModelError, match=r"node '' .* uses ai\.onnx\.ml\.Cosh, which is not part"):
         import_model(model)
+
+
+def test_frames_that_do_not_move_on_are_refused() -> None:
+    text = """g (float[1, 128, 1] x, float[16] w) => (float[A, B, C, D] y) {
+        step = Constant<value = int64 {0}>() y = STFT(x, step, w) }"""
+    with pytest.raises(ModelError, match="STFT 'y' has frame_step 0"):
+        import_model(model_of(text))

@@ -70,6 +70,14 @@ def test_more_axes_than_arrays_have() -> None:
         import_model(model)
 
 
+def test_extents_beside_one_of_nothing_are_too_large_as_well() -> None:
+    """For numpy has no such array."""
+    model = model_of("g (float[1] x) => (float[A, B, C] y) { y = Expand(x, s) }",
+                     s=np.array([1 << 31, 0, 1 << 31]))  # fmt: skip
+    with pytest.raises(ModelError, match="the sizes in the model are wrong"):
+        import_model(model)
+
+
 def _texts() -> Iterator[tuple[str, onnx.ModelProto]]:
     model = model_of("graph (float[batch] input) => (float[batch] output) { output = Abs(input) }")
     model.producer_name, model.graph.node[0].name = "producer", "node"

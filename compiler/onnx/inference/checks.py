@@ -334,9 +334,9 @@ def check_size(info: TensorInfo, where: str) -> None:
         raise ModelError(
             f"{where} has the shape {shape_text(info.shape)}; no extent may be negative"
         )
-    size, nbytes = 1, size_of(info.dtype) if info.dtype in STORED else 1
+    size, nbytes = 1, size_of(info.dtype) if info.dtype in STORED else 1  # numpy leaves 0 out
     for extent in info.shape:
-        size *= extent
+        size *= extent or 1
     if size * nbytes > _MOST_BYTES or any(extent > _MOST_BYTES for extent in info.shape):
         raise ModelError(
             f"{where} has the shape {shape_text(info.shape)}, more than {_MOST_BYTES >> 40} TiB; "

@@ -173,9 +173,11 @@ def _frames_of(
         length = np.array(window.dims[0])
     if not signal.known or step is None or length is None or len(signal.dims) < 2:
         return None
-    count = int(length.reshape(-1)[0])
+    count, hop = int(length.reshape(-1)[0]), int(step.reshape(-1)[0])
+    if hop < 1:
+        raise ModelError(f"{node.describe()} has frame_step {hop}; frames move on by 1 or more")
     kept = count // 2 + 1 if node.attribute("onesided", 1) else count
-    frames = (signal.dims[1] - count) // int(step.reshape(-1)[0]) + 1
+    frames = (signal.dims[1] - count) // hop + 1
     return signal.dims[0], frames, kept, 2
 
 
