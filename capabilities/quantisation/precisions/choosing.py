@@ -265,7 +265,9 @@ class PrecisionChoice:
         key = self._bytes if self.aim == "size" else (lambda tried: tried.ms)
         best = min(fitting, key=key, default=None)
         if best is not None and (best.plan or given):
-            best.verdict = "given" if given else "chosen"
+            refused = best.verdict.startswith("refused: ")
+            remark = f", though {best.verdict.removeprefix('refused: ')}" if refused else ""
+            best.verdict = f"given{remark}" if given else "chosen"
         return best
 
     def _bytes(self, tried: "_Tried | Mapping[str, str]") -> float:

@@ -38,7 +38,7 @@ def _front(report: PrecisionReport) -> Chart:
     dots = [Dot(x.at(0.0), y.at(report.fp32_ms), f"fp32: {report.fp32_ms:.4g} ms", "base")]
     for point in report.front:
         kind: Literal["front", "other"] = "other"
-        if point.verdict in ("chosen", "given"):
+        if point.verdict.startswith(("chosen", "given")):
             kind = "front"
         title = f"error {_error(point):.3g}, {point.ms:.4g} ms: {point.verdict}"
         dots.append(Dot(x.at(_error(point)), y.at(point.ms), title, kind))

@@ -20,6 +20,7 @@ from tilesmith.capabilities.quantisation.jobs import file_of
 from tilesmith.capabilities.quantisation.numbers.block_weights import Blocks
 from tilesmith.capabilities.quantisation.numbers.narrow import OPSET
 from tilesmith.capabilities.quantisation.numbers.ranges import Method
+from tilesmith.capabilities.quantisation.precisions import times
 from tilesmith.capabilities.quantisation.precisions.choosing import Data, reason, split
 from tilesmith.capabilities.quantisation.precisions.mixed import MixedModel
 from tilesmith.capabilities.quantisation.precisions.neighbours import Neighbours, owners
@@ -256,6 +257,30 @@ def test_times_are_kept_in_the_database(tmp_path: Path) -> None:
     assert first.kernels_measured > 0  # type: ignore[union-attr]
     assert second.kernels_measured == 0  # type: ignore[union-attr]
     assert second.kernels_known > 0  # type: ignore[union-attr]
+
+
+def test_what_was_measured_stays_when_the_user_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ortools")
+    asked: dict[str, Any] = {"budget": 0.02, "minimise": "latency"}
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(times, "_conversions", stop)
+        with pytest.raises(KeyboardInterrupt):
+            ts.quantize(model(), ROWS, database=tmp_path / "tuning.db", **asked)
+    report: Any = ts.quantize(model(), ROWS, database=tmp_path / "tuning.db", **asked)
+    assert report.report.precisions.kernels_known > 0
+
+
+def test_a_plan_that_exceeds_the_budget_is_taken_and_said_so(mixed: MixedModel) -> None:
+    plan = dict.fromkeys(nodes(mixed), "int4")
+    report: Any = chosen(plan=plan, budget=1e-6, minimise="size")
+    assert report.plan == plan
+    assert report.front[0].verdict.startswith("given, though error")
 
 
 def test_a_plan_is_written_and_read_back(tmp_path: Path) -> None:
