@@ -16,7 +16,7 @@ from tilesmith.search_space.workloads.workload import Workload
 TARGETS = {
     name: load_target(name.split()[0]).with_settings(dict(s.split("=") for s in name.split()[1:]))
     for name in (
-        "trn1", "trn2", "trn3", "inf2", "lpu1", "systolic",
+        "trn1", "trn2", "trn3", "inf2", "lpu1", "systolic", "tpu_v6e",
         "trn1 sbuf.mib=8", "trn2 sbuf.mib=12 psum.mib=1", "systolic sbuf.mib=1",
         "lpu1 mem.words=2048",
     )

@@ -17,6 +17,8 @@ Area and power are those of processing elements for bfloat16, and of the memorie
 
 Constants are those of `simulator.designs.hardware_cost`. Invariant: a fact that makes an array
 larger or faster never makes it cheaper (tested).
+
+A target that names an HBM is a whole chip and is timed by `tensor_core.py` instead.
 """
 
 from collections.abc import Sequence
@@ -25,11 +27,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tilesmith.families.systolic.simulator.products import products_of
+from tilesmith.families.systolic.simulator.tensor_core import TensorCore
 from tilesmith.search_space.hardware.target import Target
 from tilesmith.search_space.results.judgement import Judgement
 from tilesmith.search_space.spaces.config import Config
 from tilesmith.search_space.support.errors import WorkloadError
-from tilesmith.search_space.workloads.template import template_of
 from tilesmith.search_space.workloads.workload import Workload
 from tilesmith.simulator.designs import hardware_cost as cost
 from tilesmith.simulator.dispatch import (
@@ -114,58 +117,21 @@ class Array:
         return len(folds) * folds[0].cycles - 1
 
 
-@dataclass(frozen=True)
-class _Products:
-    """`count` matrix products of m x n x k, one after the other."""
-
-    count: int
-    m: int
-    n: int
-    k: int
-
-
-def products_of(workload: Workload) -> tuple[_Products, ...]:
-    """The matrix products that an operator is on such an array.
-
-    A convolution is one of pixels x filters x window elements for each image and group (SCALE-Sim's
-    mapping), a depthwise one for each channel; attention is two for each head.
-
-    Raises:
-        WorkloadError: it is none.
-    """
-    integer = workload.integer
-    match workload.operator:
-        case "matmul":
-            return (_Products(integer("batch"), integer("m"), integer("n"), integer("k")),)
-        case "conv2d" | "depthwise_conv2d":
-            depthwise = workload.operator == "depthwise_conv2d"
-            groups = integer("c") if depthwise else integer("groups")
-            filters = groups if depthwise else integer("oc")
-            height, width = template_of(workload.operator).output(workload).shape[2:4]
-            window = integer("c") // groups * integer("kh") * integer("kw")
-            count = integer("n") * groups
-            return (_Products(count, height * width, filters // groups, window),)
-        case "attention":
-            m, n, k, v = (integer(name) for name in "mnkv")
-            heads = integer("batch") * integer("heads")
-            return _Products(heads, m, n, k), _Products(heads, m, v or k, n)
-    raise WorkloadError(
-        f"a systolic array simulates matrix products; operator '{workload.operator}' is none, "
-        "use matmul, conv2d, depthwise_conv2d or attention"
-    )
-
-
 class SystolicSimulator(FamilySimulator):
-    """Simulates targets of family "systolic". Every fidelity is the same: the closed form is
-    exact.
+    """Simulates targets of family "systolic". Every fidelity is the same closed form: exact for an
+    array alone, calibrated for a chip with memories.
     """
 
     def check(self, target: Target) -> None:
         """Raise `TargetError` unless the target has all that is read of it."""
         Array.of(target)
+        if TensorCore.describes(target):
+            TensorCore.of(target)
         target.number("array.ghz")
 
     def hardware_cost(self, target: Target) -> cost.HardwareCost:
+        if TensorCore.describes(target):
+            return super().hardware_cost(target)
         return hardware_cost(target)
 
     def covers(self, workload: Workload) -> bool:
@@ -176,11 +142,18 @@ class SystolicSimulator(FamilySimulator):
             return False
 
     def judge(self, workload: Workload, target: Target, configs: Sequence[Config]) -> Judgement:
-        """All configurations cost the same: dataflow and size belong to the target."""
-        cycles = _cycles(workload, Array.of(target))
-        seconds = cycles / (target.number("array.ghz") * 1e9)
+        """All configurations cost the same: dataflow and size belong to the target, and a chip's
+        compiler chooses its tiles itself.
+        """
+        if TensorCore.describes(target):
+            times = TensorCore.of(target).times(workload)
+            seconds, bound = times.latency_us * 1e-6, times.bound
+        else:
+            seconds, bound = _cycles(workload, Array.of(target)), "array"
+            seconds /= target.number("array.ghz") * 1e9
+        cycles = seconds * target.number("array.ghz") * 1e9
         features = np.full((len(configs), 1), np.log2(cycles + 1), dtype=np.float32)
-        return Judgement(np.full(len(configs), seconds), features, ["array"] * len(configs), (0,))
+        return Judgement(np.full(len(configs), seconds), features, [bound] * len(configs), (0,))
 
     def simulate(
         self,
@@ -190,7 +163,11 @@ class SystolicSimulator(FamilySimulator):
         fidelity: Fidelity,
         trace: Path | None,
     ) -> SimulationResult:
-        """Compute cycles with ideal memory; a trace is not written."""
+        """What one run takes; of an array alone, compute cycles with ideal memory. A trace is not
+        written.
+        """
+        if TensorCore.describes(target):
+            return TensorCore.of(target).result(workload, target.name, fidelity, trace is not None)
         array = Array.of(target)
         products = products_of(workload)
         cycles = _cycles(workload, array)
