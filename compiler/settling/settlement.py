@@ -174,7 +174,8 @@ class _Settlement:
             yield node.workload
             for name, layout in ((node.inputs[0], pair[0]), (node.writes[0], pair[1])):
                 for ends in ((PLAIN, layout), (layout, PLAIN)):
-                    if (workload := conversion(self.graph.info(name), *ends)) is not None:
+                    workload = conversion(self.graph.info(name), *ends)
+                    if workload is not None and is_scheduled(workload, self.chooser.target):
                         yield workload
 
     def _solved(self) -> tuple[Solution, dict[Node, Option]]:

@@ -62,6 +62,13 @@ def test_a_plain_copy_is_fine() -> None:
     verify(program(loop("i", 8, COPY)))
 
 
+def test_what_a_loop_of_no_iterations_would_do_is_not_asked_after() -> None:
+    beyond = loop("i", 16, COPY)
+    verify(program(loop("j", 0, beyond)))
+    with pytest.raises(VerificationError, match=r"can leave 0\.\.7"):
+        verify(program(loop("j", 1, beyond)))
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -88,6 +88,8 @@ class _Checker:
         if loop.kind == "vector" and any(isinstance(s, ir.Loop) for s in ir.walk(loop.body)):
             raise VerificationError(f"vector loop '{loop.variable}' holds another loop")
         self.kinds[loop.variable] = loop.kind
+        if loop.extent.constant == 0:
+            return  # as at sizes that fill no vector: nothing of its body is ever done
         self.check(loop.body, around.inside(loop.variable, loop.extent))
 
     def _allocate(self, buffer: ir.Buffer, body: ir.Statement, around: Surroundings) -> None:
