@@ -129,8 +129,22 @@ TUTORIALS = "src/nki_samples/tutorials"
 REFERENCE = "src/nki_samples/reference"
 
 
+def by(**operands: Array) -> Array:
+    one, two = operands.values()
+    return one.T @ two
+
+
+def plus(a_input: Array, b_input: Array) -> Array:
+    return a_input + b_input
+
+
 def cases() -> list[Case]:
     """All of them."""
+    return [*tutorials(), *contributed()]
+
+
+def tutorials() -> list[Case]:
+    """Of the tutorials."""
     product = {"lhsT": ((1024, 2048), B), "rhs": ((1024, 2048), B)}
     ssm = {
         "delta": ((1, 256, 512), F), "u": ((1, 256, 512), F), "A": ((256, 16), F),
@@ -141,18 +155,7 @@ def cases() -> list[Case]:
     performance = f"{TUTORIALS}/attention_fwd_performance/attention_kernels.py"
     add = f"{TUTORIALS}/tensor_addition"
 
-    def by(**operands: Array) -> Array:
-        one, two = operands.values()
-        return one.T @ two
-
-    def plus(a_input: Array, b_input: Array) -> Array:
-        return a_input + b_input
-
     small = {"lhsT": ((128, 64), B), "rhs": ((128, 512), B)}
-    batched = {
-        "q_ref": ((1, 128, 4096), B), "k_ref": ((1, 128, 4096), B), "v_ref": ((1, 4096, 128), B),
-    }  # fmt: skip
-    many = {"q": ((1, 2, 128, 2048), B), "k": ((1, 2, 128, 2048), B), "v": ((1, 2, 2048, 128), B)}
     return [
         Case(matmul, "nki_matmul_basic_", small, by),
         *(
@@ -185,6 +188,16 @@ def cases() -> list[Case]:
              turned),
         Case(f"{TUTORIALS}/softmax/softmax_nki_kernels.py", "nki_softmax_kernel",
              {"a_tensor": ((256, 512), F)}, lambda a_tensor: softmax(a_tensor)),
+    ]  # fmt: skip
+
+
+def contributed() -> list[Case]:
+    """What users gave, and the former reference kernels."""
+    batched = {
+        "q_ref": ((1, 128, 4096), B), "k_ref": ((1, 128, 4096), B), "v_ref": ((1, 4096, 128), B),
+    }  # fmt: skip
+    many = {"q": ((1, 2, 128, 2048), B), "k": ((1, 2, 128, 2048), B), "v": ((1, 2, 2048, 128), B)}
+    return [
         Case("contributed/matmul.py", "matmul",
              {"A_DRAM": ((1024, 4096), H), "B_DRAM": ((1024, 2048), H)},
              by),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilesmith.compiler.graph.graph import AttributeValue, Graph, Node, Subgraph, TensorInfo, kernel
 from tilesmith.compiler.rewriting.graph_pass import Pass
-from tilesmith.search_space.expressions.dtypes import to_numpy
+from tilesmith.search_space.expressions.dtypes import COMPUTED, to_numpy
 from tilesmith.search_space.workloads.workload import Workload, shape_text
 
 NARROW = ("float16", "bfloat16")
@@ -69,7 +69,7 @@ class _Widening:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.tensors = {
-            name: replace(info, dtype="float32") if _is_narrow(info) else info
+            name: replace(info, dtype=COMPUTED) if _is_narrow(info) else info
             for name, info in graph.tensors.items()
         }
         self.nodes: list[Node] = []
@@ -87,7 +87,7 @@ class _Widening:
         for name, info in ends.items():
             self.tensors[name] = info
             if name in computed or name in graph.consumers:
-                self._renamed[name] = self._fresh(info, "float32")
+                self._renamed[name] = self._fresh(info, COMPUTED)
         for name in [n for n in self._renamed if n not in computed and n not in graph.constants]:
             self._cast(name, self._renamed[name])
         for node in graph.nodes:
@@ -102,7 +102,7 @@ class _Widening:
     def _in_bf16(self, node: Node) -> bool:
         """Whether a node computes bfloat16 of bfloat16."""
         types = {self.graph.info(name).dtype for name in (*node.reads, *node.writes)}
-        return "bfloat16" in types and "float32" not in types
+        return "bfloat16" in types and COMPUTED not in types
 
     def _constants(self, ends: Collection[str]) -> Iterator[tuple[str, NDArray[Any]]]:
         for name, value in self.graph.constants.items():
@@ -147,7 +147,7 @@ class _Widening:
             self.nodes.append(changed)
             return
         info = self.graph.info(node.outputs[0])
-        exact, rounded = self._fresh(info, "float32"), node.outputs[0]
+        exact, rounded = self._fresh(info, COMPUTED), node.outputs[0]
         if rounded in self._renamed:
             self._given.add(rounded)
         else:
@@ -162,7 +162,7 @@ class _Widening:
             return False
         result = self.graph.info(node.outputs[0])
         maker = self.graph.producers.get(node.inputs[0])
-        return maker in self._narrow and result.dtype == "float32" and bool(result.known)
+        return maker in self._narrow and result.dtype == COMPUTED and bool(result.known)
 
     def _rounds(self, node: Node) -> bool:
         """Whether a node casts numbers of another type to a narrow one."""

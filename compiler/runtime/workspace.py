@@ -112,7 +112,7 @@ class Workspace:
         self.segments = self._segments_of(recipe.steps, self._natives)
         linked = [] if recipe.updates else [native.call for native in self._natives]
         self._passed = CallersMemory(recipe, linked, self.memory.arena)
-        passed = self._passed.names
+        passed = self._passed.names  # looked at once: a call of a small model takes microseconds
         self._lent = [ref for ref in recipe.outputs if ref.info.name in passed]
         self._kept = [ref for ref in recipe.outputs if ref.info.name not in passed]
         self._outputs = dict.fromkeys(ref.info.name for ref in recipe.outputs)
