@@ -10,7 +10,7 @@ Invariant: every pass leaves the values of the kernel's outputs as they were.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from math import prod, sqrt
+from math import prod
 from typing import Any, NamedTuple
 
 from tilesmith.families.trainium.nki.notation.errors import NkiError
@@ -143,7 +143,7 @@ def operations(trace: Trace, shares: Shares | None = None) -> list[BlockOperatio
         result.append(
             BlockOperation(step.method, operands, step.line, step.implicit, step.overlaps)
         )
-    result = _squared(_written_at_once(result))
+    result = _written_at_once(result)
     if shares is not None:
         result = shares(result)
     _begin_sums(result)
@@ -227,33 +227,6 @@ def _written_at_once(ops: list[BlockOperation]) -> list[BlockOperation]:
         writer.operands[wrote[0]] = place
         uses[id(out.block)] = sorted({*between, users[0]} - {at})
         gone.add(at)
-    return [op for at, op in enumerate(ops) if at not in gone]
-
-
-def _squared(ops: list[BlockOperation]) -> list[BlockOperation]:
-    """With x * (c * x) as a square of the scalar engine: so long are engines at work in the profile
-    of AdamW, one product of two tiles less on the vector engine than its source has."""
-    uses, gone = _uses(ops), set()
-    for at, op in enumerate(ops):
-        if op.method != "tensor_tensor" or op.operands["op"] != "multiply":
-            continue
-        for one, other in (("a", "b"), ("b", "a")):
-            product, x = op.operands[one], op.operands[other]
-            users = uses[id(product.block)] if isinstance(product, Part) else []
-            writer = ops[users[0]] if len(users) == 2 and users[1] == at else op
-            factor: Any = writer.operands.get("scale", 0.0)
-            scaled = writer.method == "activation" and writer.operands["function"] == "copy"
-            if not scaled or not isinstance(factor, float) or factor <= 0:
-                continue
-            if writer.operands["data"] != x or writer.operands["out"] != product:
-                continue
-            if any(users[0] < u < at and x in ops[u].written() for u in uses[id(x.block)]):
-                continue
-            out = op.operands["out"]
-            square = {"out": out, "function": "square", "data": x, "scale": sqrt(factor)}
-            ops[at] = BlockOperation("activation", square, op.line, op.implicit, op.overlaps)
-            gone.add(users[0])
-            break
     return [op for at, op in enumerate(ops) if at not in gone]
 
 
